@@ -1,0 +1,421 @@
+//! The reserver: the leader's memory of what is out, with whom, and what may go out next.
+//!
+//! Nothing here is logged. A new leader starts from the unsettled chunks of the rows; consumers that still work on
+//! something re-assert it.
+//!
+//! Invariants
+//! - An unsettled chunk of a running submission is in exactly one place: ready, out, or delayed.
+//! - No two hand-outs of a chunk have the same attempt.
+//! - Nobody but the holder of the current attempt can release, extend or fail a reservation.
+//!
+//! Every operation costs O(log) of what is out and ready, and none depends on the number of chunks.
+
+use super::ready::{Deck, Ready};
+use super::state::Unsettled;
+use super::strategy::Strategy;
+use super::tokens::AttemptToken;
+use crate::entry::Effect;
+use crate::ids::{Attempt, ChunkIndex, ChunkName, Epoch, SubmissionId};
+use crate::limits::{CHUNKS_PER_RESERVE_MAX, CONSUMER_LOSSES_PER_FAILURE, LOSS_DELAY_MS};
+use crate::seeded::Seeded;
+use crate::time::At;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A consumer's session: it outlives a dropped connection by the grace time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(pub u64);
+
+/// Who holds a reservation, and until when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Holder {
+    /// A session, as long as it lives.
+    Session(SessionId),
+    /// A caller without a session, until a deadline.
+    Lease {
+        /// The deadline.
+        until: At,
+    },
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Reservation {
+    attempt: Attempt,
+    holder: Holder,
+}
+
+/// What a chunk went through under this leadership before it became ready again.
+#[derive(Debug, Clone, Copy, Default)]
+struct CameBack {
+    hand_outs: u32,
+    losses: u32,
+}
+
+/// Chunks of one submission that were handed out together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HandOut {
+    /// The submission.
+    pub submission: SubmissionId,
+    /// The chunks, each with the token of this attempt at it.
+    pub chunks: Vec<(ChunkIndex, AttemptToken)>,
+}
+
+/// What a token is good for right now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// Its attempt holds the reservation.
+    Holds,
+    /// The chunk is out under another attempt, or ready for one.
+    Lost,
+    /// The chunk is settled, or its submission is over.
+    Settled,
+    /// The chunk was never handed out with this token.
+    Forged,
+}
+
+/// A chunk that was lost with its consumer so often that the loss counts as a failed attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LostTooOften {
+    /// The chunk.
+    pub chunk: ChunkName,
+    /// The attempt that was lost last.
+    pub attempt: Attempt,
+    /// How many of its consumers vanished.
+    pub losses: u32,
+}
+
+/// See the file's head.
+#[derive(Debug)]
+pub struct Reserver {
+    epoch: Epoch,
+    token_key: [u8; 16],
+    chance: Seeded,
+    ready: Ready,
+    out: BTreeMap<ChunkName, Reservation>,
+    by_session: BTreeSet<(SessionId, ChunkName)>,
+    by_deadline: BTreeSet<(At, ChunkName)>,
+    delayed: BTreeMap<ChunkName, At>,
+    by_delay: BTreeSet<(At, ChunkName)>,
+    came_back: BTreeMap<ChunkName, CameBack>,
+    rounds: BTreeMap<SubmissionId, u32>,
+}
+
+impl Reserver {
+    /// The reserver of a leadership that begins.
+    pub fn new(epoch: Epoch, token_key: [u8; 16], seed: u64, unsettled: &[Unsettled]) -> Reserver {
+        let mut reserver = Reserver {
+            epoch,
+            token_key,
+            chance: Seeded::new(seed),
+            ready: Ready::default(),
+            out: BTreeMap::new(),
+            by_session: BTreeSet::new(),
+            by_deadline: BTreeSet::new(),
+            delayed: BTreeMap::new(),
+            by_delay: BTreeSet::new(),
+            came_back: BTreeMap::new(),
+            rounds: BTreeMap::new(),
+        };
+        for it in unsettled {
+            reserver.put_ready(it.submission, it.round, &it.ranges);
+            for (chunk, retry_at) in &it.delayed {
+                reserver.ready.take_out(it.submission, *chunk);
+                reserver.delay(ChunkName { submission: it.submission, chunk: *chunk }, *retry_at);
+            }
+        }
+        reserver
+    }
+
+    /// How many chunks could be handed out now.
+    pub fn ready_len(&self) -> u64 {
+        self.ready.len()
+    }
+
+    /// How many chunks are out.
+    pub fn out_len(&self) -> usize {
+        self.out.len()
+    }
+
+    /// How many chunks wait for a retry.
+    pub fn delayed_len(&self) -> usize {
+        self.delayed.len()
+    }
+
+    /// Hands out up to `max` chunks by the strategy; nothing only if nothing is ready.
+    pub fn reserve(&mut self, holder: Holder, max: usize, strategy: &Strategy) -> Vec<HandOut> {
+        let mut left = max.min(CHUNKS_PER_RESERVE_MAX);
+        let mut hand_outs: BTreeMap<SubmissionId, Vec<(ChunkIndex, AttemptToken)>> = BTreeMap::new();
+        while left > 0
+            && let Some((submission, chunks)) = self.ready.take(strategy, left, &mut self.chance)
+        {
+            left -= chunks.len();
+            let handed = hand_outs.entry(submission).or_default();
+            for chunk in chunks {
+                let name = ChunkName { submission, chunk };
+                let attempt = self.next_attempt(name);
+                self.hold(name, Reservation { attempt, holder });
+                handed.push((chunk, AttemptToken::new(&self.token_key, name, attempt)));
+            }
+        }
+        hand_outs.into_iter().map(|(submission, chunks)| HandOut { submission, chunks }).collect()
+    }
+
+    fn next_attempt(&self, name: ChunkName) -> Attempt {
+        let hand_outs = self.came_back.get(&name).map_or(0, |it| it.hand_outs);
+        let round = self.rounds.get(&name.submission).copied().unwrap_or(0);
+        Attempt { epoch: self.epoch, nth: (round << 16) | hand_outs }
+    }
+
+    /// What the token is good for.
+    pub fn standing(&self, name: ChunkName, token: AttemptToken) -> Standing {
+        if !token.is_of(&self.token_key, name) {
+            return Standing::Forged;
+        }
+        match self.out.get(&name) {
+            Some(reservation) if reservation.attempt == token.attempt => Standing::Holds,
+            Some(_) => Standing::Lost,
+            None if self.is_waiting(name) => Standing::Lost,
+            None => Standing::Settled,
+        }
+    }
+
+    fn is_waiting(&self, name: ChunkName) -> bool {
+        self.delayed.contains_key(&name) || self.ready.contains(name.submission, name.chunk)
+    }
+
+    /// Gives a session back what it still works on after a reconnect or a change of leader, if nobody else has it.
+    pub fn reassert(&mut self, session: SessionId, name: ChunkName, token: AttemptToken) -> Standing {
+        let standing = self.standing(name, token);
+        let can_hold = match standing {
+            Standing::Holds => true,
+            // A chunk that waits for its retry has failed under a later attempt: that one is not taken back.
+            Standing::Lost => self.ready.take_out(name.submission, name.chunk),
+            Standing::Settled | Standing::Forged => false,
+        };
+        if !can_hold {
+            return standing;
+        }
+        self.unhold(name);
+        self.hold(name, Reservation { attempt: token.attempt, holder: Holder::Session(session) });
+        Standing::Holds
+    }
+
+    /// Moves the deadline of a lease.
+    pub fn extend(&mut self, name: ChunkName, token: AttemptToken, until: At) -> Standing {
+        let standing = self.standing(name, token);
+        if standing == Standing::Holds {
+            self.unhold(name);
+            self.hold(name, Reservation { attempt: token.attempt, holder: Holder::Lease { until } });
+        }
+        standing
+    }
+
+    /// Takes a chunk back unharmed: a consumer that stops gives back what it has not begun.
+    pub fn release(&mut self, name: ChunkName, token: AttemptToken) -> Standing {
+        let standing = self.standing(name, token);
+        if standing == Standing::Holds {
+            self.take_back(name);
+            self.ready.put_back(name.submission, name.chunk, Deck::Top);
+        }
+        standing
+    }
+
+    /// Takes back everything of a session that is gone.
+    pub fn lose_session(&mut self, session: SessionId, now: At) -> Vec<LostTooOften> {
+        let smallest = ChunkName {
+            submission: SubmissionId::from_u64(1).expect("1 is an id"),
+            chunk: ChunkIndex(0),
+        };
+        let lost: Vec<ChunkName> = self
+            .by_session
+            .range((session, smallest)..)
+            .take_while(|(holder, _)| *holder == session)
+            .map(|(_, name)| *name)
+            .collect();
+        lost.into_iter().filter_map(|name| self.lose(name, now)).collect()
+    }
+
+    /// Takes back what is past its deadline, and lets go what has waited for its retry long enough.
+    pub fn tick(&mut self, now: At) -> Vec<LostTooOften> {
+        let mut too_often = Vec::new();
+        while let Some((until, name)) = self.by_deadline.first().copied()
+            && until <= now
+        {
+            too_often.extend(self.lose(name, now));
+        }
+        while let Some((retry_at, name)) = self.by_delay.first().copied()
+            && retry_at <= now
+        {
+            self.undelay(name);
+            self.ready.put_back(name.submission, name.chunk, Deck::Bottom);
+        }
+        too_often
+    }
+
+    /// When the next tick has something to do.
+    pub fn next_tick(&self) -> Option<At> {
+        let deadline = self.by_deadline.first().map(|it| it.0);
+        let delay = self.by_delay.first().map(|it| it.0);
+        deadline.into_iter().chain(delay).min()
+    }
+
+    /// Follows what was applied. Returns whether something may have become ready.
+    pub fn absorb(&mut self, effect: &Effect) -> bool {
+        match effect {
+            Effect::Ready { submission, round, ranges } => {
+                self.put_ready(*submission, *round, ranges);
+                self.keep_out_what_is_out(*submission);
+                true
+            }
+            Effect::Done { submission, chunks, .. } => {
+                chunks.iter().for_each(|chunk| self.forget(ChunkName { submission: *submission, chunk: *chunk }));
+                false
+            }
+            Effect::Failed { submission, chunk, attempt, retry_at, .. } => {
+                self.fail(ChunkName { submission: *submission, chunk: *chunk }, *attempt, *retry_at);
+                true
+            }
+            Effect::Over { submission, .. } => {
+                self.forget_submission(*submission);
+                false
+            }
+        }
+    }
+
+    fn put_ready(&mut self, submission: SubmissionId, round: u32, ranges: &[std::ops::Range<u64>]) {
+        if round > 0 {
+            self.rounds.insert(submission, round);
+        }
+        self.ready.put(submission, ranges);
+    }
+
+    /// A new round makes every unsettled chunk ready; those that are out stay out, those that waited need not any more.
+    fn keep_out_what_is_out(&mut self, submission: SubmissionId) {
+        for name in names_of(&self.out, submission) {
+            self.ready.take_out(name.submission, name.chunk);
+        }
+        for name in names_of(&self.delayed, submission) {
+            self.undelay(name);
+        }
+    }
+
+    fn fail(&mut self, name: ChunkName, attempt: Attempt, retry_at: Option<At>) {
+        match self.out.get(&name) {
+            Some(reservation) if reservation.attempt != attempt => return,
+            Some(_) => self.take_back(name),
+            None => {
+                self.undelay(name);
+                self.ready.take_out(name.submission, name.chunk);
+            }
+        }
+        match retry_at {
+            Some(retry_at) => self.delay(name, retry_at),
+            None => self.forget(name),
+        }
+    }
+
+    fn lose(&mut self, name: ChunkName, now: At) -> Option<LostTooOften> {
+        let attempt = self.out[&name].attempt;
+        self.take_back(name);
+        let came_back = self.came_back.get_mut(&name).expect("what was taken back came back");
+        came_back.losses += 1;
+        let losses = came_back.losses;
+        if losses % CONSUMER_LOSSES_PER_FAILURE == 0 {
+            // Its failure is on the way through the log; until it is counted, nobody gets the chunk.
+            self.delay(name, now.after_ms(LOSS_DELAY_MS));
+            return Some(LostTooOften { chunk: name, attempt, losses });
+        }
+        self.ready.put_back(name.submission, name.chunk, Deck::Bottom);
+        None
+    }
+
+    /// Ends a reservation whose chunk will be handed out again.
+    fn take_back(&mut self, name: ChunkName) {
+        self.unhold(name);
+        self.came_back.entry(name).or_default().hand_outs += 1;
+    }
+
+    fn hold(&mut self, name: ChunkName, reservation: Reservation) {
+        match reservation.holder {
+            Holder::Session(session) => self.by_session.insert((session, name)),
+            Holder::Lease { until } => self.by_deadline.insert((until, name)),
+        };
+        let before = self.out.insert(name, reservation);
+        assert!(before.is_none(), "a chunk is out once");
+    }
+
+    fn unhold(&mut self, name: ChunkName) {
+        if let Some(reservation) = self.out.remove(&name) {
+            match reservation.holder {
+                Holder::Session(session) => self.by_session.remove(&(session, name)),
+                Holder::Lease { until } => self.by_deadline.remove(&(until, name)),
+            };
+        }
+    }
+
+    fn delay(&mut self, name: ChunkName, until: At) {
+        self.delayed.insert(name, until);
+        self.by_delay.insert((until, name));
+    }
+
+    fn undelay(&mut self, name: ChunkName) {
+        if let Some(until) = self.delayed.remove(&name) {
+            self.by_delay.remove(&(until, name));
+        }
+    }
+
+    fn forget(&mut self, name: ChunkName) {
+        self.unhold(name);
+        self.undelay(name);
+        self.ready.take_out(name.submission, name.chunk);
+        self.came_back.remove(&name);
+    }
+
+    fn forget_submission(&mut self, submission: SubmissionId) {
+        for name in names_of(&self.out, submission) {
+            self.unhold(name);
+        }
+        for name in names_of(&self.delayed, submission) {
+            self.undelay(name);
+        }
+        for name in names_of(&self.came_back, submission) {
+            self.came_back.remove(&name);
+        }
+        self.ready.remove_submission(submission);
+        self.rounds.remove(&submission);
+    }
+
+    /// Where each of these chunks is, for the audit: exactly one of ready, out and delayed.
+    pub(crate) fn places_of(&self, name: ChunkName) -> [bool; 3] {
+        [
+            self.ready.contains(name.submission, name.chunk),
+            self.out.contains_key(&name),
+            self.delayed.contains_key(&name),
+        ]
+    }
+
+    /// The totals that the audit compares with a recount.
+    pub(crate) fn total_len(&self) -> u64 {
+        self.ready.len() + self.out.len() as u64 + self.delayed.len() as u64
+    }
+
+    /// Whether the side indexes say the same as the reservations.
+    pub(crate) fn indexes_agree(&self) -> bool {
+        let by_session = self.out.iter().filter_map(|(name, it)| match it.holder {
+            Holder::Session(session) => Some((session, *name)),
+            Holder::Lease { .. } => None,
+        });
+        let by_deadline = self.out.iter().filter_map(|(name, it)| match it.holder {
+            Holder::Session(_) => None,
+            Holder::Lease { until } => Some((until, *name)),
+        });
+        by_session.collect::<BTreeSet<_>>() == self.by_session
+            && by_deadline.collect::<BTreeSet<_>>() == self.by_deadline
+            && self.delayed.iter().map(|(name, at)| (*at, *name)).collect::<BTreeSet<_>>() == self.by_delay
+    }
+}
+
+fn names_of<V>(map: &BTreeMap<ChunkName, V>, submission: SubmissionId) -> Vec<ChunkName> {
+    let first = ChunkName { submission, chunk: ChunkIndex(0) };
+    let last = ChunkName { submission, chunk: ChunkIndex(u64::MAX) };
+    map.range(first..=last).map(|(name, _)| *name).collect()
+}

@@ -1,0 +1,83 @@
+//! Limits: every maximum of the machine, with its reason.
+
+/// A chunk's index must fit the 32-bit number of its block times 4,096 with room to spare; a thousand times 10^9 is
+/// far past what one queue is made for.
+pub const CHUNKS_PER_SUBMISSION_MAX: u64 = 1 << 40;
+
+/// Chunks a block row covers: a bitmap of 512 bytes, small enough to rewrite with every applied batch.
+pub const CHUNKS_PER_BLOCK: u64 = 4_096;
+
+/// One frame of work must stay under 1 MiB, and a chunk's line in it is at most 64 bytes.
+pub const CHUNKS_PER_RESERVE_MAX: usize = 16_384;
+
+/// Chunks that one command may settle: as many as one reserve can hand out.
+pub const CHUNKS_PER_SETTLE_MAX: usize = CHUNKS_PER_RESERVE_MAX;
+
+/// Metadata is for choosing work, not for carrying it: its fields are indexed one by one.
+pub const METADATA_FIELDS_MAX: usize = 32;
+
+/// A field's name is part of every index key of it.
+pub const METADATA_FIELD_BYTES_MAX: usize = 64;
+
+/// A value is part of its index key too.
+pub const METADATA_VALUE_BYTES_MAX: usize = 256;
+
+/// The opaque blob travels with every frame that hands out chunks of its submission.
+pub const OPAQUE_BYTES_MAX: usize = 64 * 1_024;
+
+/// An inline payload lives in the log and in the tables; larger bytes belong into the object store.
+pub const INLINE_PAYLOAD_BYTES_MAX: usize = 64 * 1_024;
+
+/// Inline outputs live in the log and in the tables too, one for each chunk.
+pub const INLINE_OUTPUT_BYTES_MAX: usize = 16 * 1_024;
+
+/// Longer prefixes would not leave room for chunk names within an object key's 512 bytes.
+pub const OBJECT_PREFIX_BYTES_MAX: usize = 256;
+
+/// Idempotency keys are meant to be UUIDs or hashes; this leaves room for a readable prefix.
+pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
+
+/// A reason is for a person to read; a stack trace's head fits.
+pub const FAILURE_REASON_BYTES_MAX: usize = 1_024;
+
+/// More attempts than this mean that somebody wants a loop, not a retry.
+pub const ATTEMPTS_MAX_MAX: u32 = 1_000;
+
+/// Attempts are numbered within a round by 16 bits of their number, and rounds by the other 16.
+pub const ROUNDS_MAX: u32 = u16::MAX as u32;
+
+/// A consumer that vanishes may have been stopped for a deploy; a chunk whose consumers keep vanishing is what kills them.
+pub const CONSUMER_LOSSES_PER_FAILURE: u32 = 3;
+
+/// How long a chunk whose consumers keep vanishing waits for its failure to be counted.
+pub const LOSS_DELAY_MS: u64 = 1_000;
+
+/// Attempts a chunk gets if its submission does not say.
+pub const ATTEMPTS_MAX_DEFAULT: u32 = 5;
+
+/// The first retry waits this long if its submission does not say; each further one twice as long.
+pub const RETRY_DELAY_MS_DEFAULT: u64 = 1_000;
+
+/// A retry never waits longer than this, so that a repaired consumer soon sees every chunk again.
+pub const RETRY_DELAY_MS_MAX: u64 = 10 * 60_000;
+
+/// Clients repeat a lost request within minutes; a day also covers a queue that was down overnight.
+pub const DEDUP_WINDOW_MS: u64 = 24 * 60 * 60_000;
+
+/// A million replies of about 100 bytes are 100 MB of disk.
+pub const DEDUP_WINDOW_REPLIES_MAX: u64 = 1_000_000;
+
+/// Each submit closes at most this many expired replies: the window shrinks faster than it grows, and no apply waits.
+pub const DEDUP_EXPIRED_PER_APPLY_MAX: usize = 4;
+
+/// Strategies nest by hand or by a small program; evaluating one costs its depth.
+pub const STRATEGY_DEPTH_MAX: usize = 16;
+
+/// Parts of a strategy in all: each one may need a view of its own.
+pub const STRATEGY_PARTS_MAX: usize = 64;
+
+/// A page of a list fits a screen many times over and a response of about 1 MiB.
+pub const PAGE_ROWS_MAX: usize = 1_000;
+
+/// Rows that one page of a filtered list may look at; the cursor goes on from there.
+pub const PAGE_LOOKED_AT_MAX: usize = 20_000;

@@ -1,0 +1,165 @@
+//! The machine: one match, one arm per command.
+//!
+//! Invariants
+//! - Same entries, same tables, byte for byte: `apply` uses nothing but the entry and the rows.
+//! - An entry of an epoch that has ended changes nothing.
+//! - Time never goes back.
+
+use crate::batch::state::{BatchState, Unsettled};
+use crate::batch::{end, settle, submit, submissions::Submit};
+use crate::dedup::{self, Known, RequestId, Window};
+use crate::entry::{Applied, Command, Entry, Lead, Outcome, Refusal};
+use crate::ids::{Epoch, Shard, SubmissionId};
+use crate::rows;
+use crate::seeded::Seeded;
+use crate::tables::{Table, Tables};
+use crate::time::At;
+use minicbor::bytes::ByteArray;
+use minicbor::{Decode, Encode};
+
+const MACHINE_KEY: &[u8] = b"machine";
+
+/// The deterministic machine that every member feeds with the same entries.
+#[derive(Debug)]
+pub struct Machine<T> {
+    tables: T,
+    own: MachineRow,
+    batch: BatchState,
+}
+
+/// The machine's own row.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+struct MachineRow {
+    #[n(0)]
+    epoch: Epoch,
+    #[n(1)]
+    at: At,
+    #[n(2)]
+    shard: Shard,
+    #[n(3)]
+    last_submission: Option<SubmissionId>,
+    #[n(4)]
+    window: Window,
+    #[n(5)]
+    token_key: ByteArray<16>,
+}
+
+impl<T: Tables> Machine<T> {
+    /// The machine whose rows are in these tables; a new one if they are empty.
+    pub fn open(tables: T) -> Machine<T> {
+        let own = match tables.get(Table::Meta, MACHINE_KEY) {
+            Some(row) => rows::decode(Table::Meta, MACHINE_KEY, &row),
+            None => MachineRow {
+                epoch: Epoch(0),
+                at: At::from_ms(0),
+                shard: Shard::default(),
+                last_submission: None,
+                window: Window::default(),
+                token_key: ByteArray::from([0; 16]),
+            },
+        };
+        let batch = BatchState::open(&tables);
+        Machine { tables, own, batch }
+    }
+
+    /// Applies one entry. Call [`Machine::flush`] after the last entry of a batch.
+    pub fn apply(&mut self, entry: Entry) -> Applied {
+        let is_lead = matches!(entry.command, Command::Lead(_));
+        if entry.epoch < self.own.epoch || (is_lead && entry.epoch == self.own.epoch) {
+            return Applied::refused(Refusal::Fenced { current: self.own.epoch });
+        }
+        assert!(is_lead || entry.epoch == self.own.epoch, "a leadership's first entry is its `lead`");
+
+        self.own.at = self.own.at.max(entry.at);
+        let (at, batch, tables) = (self.own.at, &mut self.batch, &mut self.tables);
+        match entry.command {
+            Command::Lead(ref it) => self.lead(it, entry.epoch, entry.seed),
+            Command::Submit(ref it) => self.submit(&entry, it),
+            Command::Complete(it) => settle::complete(batch, tables, at, it),
+            Command::Fail(it) => settle::fail(batch, tables, at, it),
+            Command::Cancel(it) => end::cancel(batch, tables, at, it.submission),
+            Command::RetryFailed(it) => end::retry_failed(batch, tables, it.submission),
+        }
+    }
+
+    fn lead(&mut self, it: &Lead, epoch: Epoch, seed: u64) -> Applied {
+        if self.own.epoch == Epoch(0) {
+            let mut chance = Seeded::new(seed);
+            let halves = [chance.next().to_be_bytes(), chance.next().to_be_bytes()];
+            self.own.token_key = ByteArray::from(<[u8; 16]>::try_from(halves.concat()).expect("8 and 8 are 16"));
+        }
+        self.own.epoch = epoch;
+        self.own.shard = it.shard;
+        Applied { outcome: Outcome::Led { epoch }, effects: Vec::new() }
+    }
+
+    fn submit(&mut self, entry: &Entry, it: &Submit) -> Applied {
+        let (at, tables) = (self.own.at, &mut self.tables);
+        if let Some(problem) = it.problem() {
+            return Applied::refused(Refusal::Malformed { problem });
+        }
+        let request = RequestId::of(it.idempotency_key.as_deref(), entry.sender, entry.token);
+        let digest = dedup::digest(&rows::encode(it));
+        match Window::look_up(tables, &request, digest) {
+            Known::New => {}
+            Known::Answered(outcome) => return Applied { outcome, effects: Vec::new() },
+            Known::Mismatch => return Applied::refused(Refusal::IdempotencyKeyReused),
+        }
+
+        // Nothing below can be refused.
+        let id = SubmissionId::next(self.own.last_submission, at, self.own.shard);
+        self.own.last_submission = Some(id);
+        let applied = submit::submit(&mut self.batch, tables, at, id, it);
+        self.own.window.open(tables, at, &request, digest, applied.outcome.clone());
+        self.own.window.close_due(tables, at);
+        applied
+    }
+
+    /// Writes every changed row, so that the tables hold all that memory knows. Committing them is the caller's business,
+    /// who adds the log's position to the same batch.
+    pub fn flush(&mut self) {
+        self.batch.flush(&mut self.tables);
+        self.tables.put(Table::Meta, MACHINE_KEY, rows::encode(&self.own));
+    }
+
+    /// The leadership that holds.
+    pub const fn epoch(&self) -> Epoch {
+        self.own.epoch
+    }
+
+    /// The time of the last entry.
+    pub const fn at(&self) -> At {
+        self.own.at
+    }
+
+    /// The key that reservation tokens are made with.
+    pub fn token_key(&self) -> [u8; 16] {
+        *self.own.token_key
+    }
+
+    /// How many replies the dedup window holds.
+    pub fn replies(&self) -> u64 {
+        self.own.window.len()
+    }
+
+    /// The batch room.
+    pub const fn batch(&self) -> &BatchState {
+        &self.batch
+    }
+
+    /// What can be handed out, submission by submission: what a new leader's reserver starts from. Everything must be
+    /// flushed.
+    pub fn unsettled(&self) -> impl Iterator<Item = Unsettled> {
+        self.batch.submissions().filter_map(|(id, _)| self.batch.unsettled_of(&self.tables, id))
+    }
+
+    /// The rows.
+    pub const fn tables(&self) -> &T {
+        &self.tables
+    }
+
+    /// The rows, for the log's own position.
+    pub const fn tables_mut(&mut self) -> &mut T {
+        &mut self.tables
+    }
+}

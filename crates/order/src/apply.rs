@@ -1,0 +1,173 @@
+//! Apply: feeds the machine from the log, and answers whoever waits here.
+//!
+//! Invariants
+//! - Groups are applied in the order of the log, each once: the position is committed in the same batch as the rows.
+//! - A group that does not decode stops the node before anything of its batch is applied; it is never skipped.
+//! - Nobody is answered and no effect is told before the batch is committed to the tables.
+//! - After a contradiction nothing more is applied and nothing is read: the lock stays poisoned.
+
+use crate::fault::OrderFault;
+use crate::role::{Role, RoleEvent, Told};
+use crate::waiting::Waiting;
+use bytes::Bytes;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, RwLock, RwLockReadGuard};
+use windlass_core::entry::{Command, EntryGroup, Outcome};
+use windlass_core::ids::ContinuationToken;
+use windlass_core::machine::Machine;
+use windlass_core::tables::{Table, Tables};
+use windlass_store::tables::DiskTables;
+
+/// The row that says how far the log is applied. Written by the log's own implementation, in its own encoding.
+pub(crate) const POSITION_KEY: &[u8] = b"position";
+
+/// One entry of the log, as it is applied.
+#[derive(Debug, Clone)]
+pub(crate) struct Arrived {
+    /// Its index, from 1.
+    pub(crate) index: u64,
+    /// Its group; none for the log's own entries.
+    pub(crate) group: Option<Bytes>,
+}
+
+/// Applies what the log delivers.
+pub(crate) struct Applier {
+    machine: RwLock<Machine<DiskTables>>,
+    applied: AtomicU64,
+    waiting: Arc<Waiting>,
+    role: Arc<Role>,
+}
+
+/// What a batch gave, to be told once it is committed.
+#[derive(Default)]
+struct Given {
+    outcomes: Vec<(ContinuationToken, Outcome)>,
+    told: Vec<Told>,
+}
+
+impl Applier {
+    pub(crate) fn new(
+        machine: Machine<DiskTables>,
+        applied: u64,
+        waiting: Arc<Waiting>,
+        role: Arc<Role>,
+    ) -> Applier {
+        Applier { machine: RwLock::new(machine), applied: AtomicU64::new(applied), waiting, role }
+    }
+
+    /// The index of the last entry whose effect a read is sure to see; 0 before the first.
+    pub(crate) fn applied(&self) -> u64 {
+        self.applied.load(Ordering::Acquire)
+    }
+
+    /// The machine, for reading.
+    ///
+    /// # Panics
+    /// If the machine has met a contradiction: what it holds must not be read.
+    pub(crate) fn machine(&self) -> RwLockReadGuard<'_, Machine<DiskTables>> {
+        self.machine.read().expect("the machine has not met a contradiction")
+    }
+
+    /// Applies entries and commits them with the position behind the last one.
+    pub(crate) fn apply(&self, arrived: &[Arrived], position: Vec<u8>) -> Result<(), OrderFault> {
+        let Some(last) = arrived.last() else { return Ok(()) };
+        let groups: Vec<EntryGroup> = arrived.iter().filter_map(decode).collect::<Result<_, _>>()?;
+        let given = contain(|| {
+            let mut machine = self.machine.write().expect("the machine has not met a contradiction");
+            let mut given = Given::default();
+            for group in groups {
+                self.apply_group(&mut machine, group, &mut given);
+            }
+            machine.flush();
+            machine.tables_mut().put(Table::Meta, POSITION_KEY, position);
+            machine.tables_mut().commit();
+            self.applied.store(last.index, Ordering::Release);
+            given
+        })?;
+        // Effects first: a caller that hears its outcome may ask the roles about it.
+        self.role.tell(given.told);
+        self.waiting.answer(given.outcomes);
+        Ok(())
+    }
+
+    /// Puts another state in the machine's place, as a snapshot brings it.
+    pub(crate) fn replace(
+        &self,
+        index: u64,
+        load: impl FnOnce(&mut DiskTables) -> Result<(), OrderFault>,
+    ) -> Result<(), OrderFault> {
+        contain(|| {
+            let mut machine = self.machine.write().expect("the machine has not met a contradiction");
+            load(machine.tables_mut())?;
+            machine.reopen();
+            self.applied.store(index, Ordering::Release);
+            Ok(())
+        })?
+    }
+
+    fn apply_group(&self, machine: &mut Machine<DiskTables>, group: EntryGroup, given: &mut Given) {
+        let is_own = group.sender == self.waiting.sender();
+        let mut effects = Vec::new();
+        for entry in group.into_entries() {
+            let (token, is_lead) = (entry.token, matches!(entry.command, Command::Lead(_)));
+            let mut applied = machine.apply(entry);
+            effects.append(&mut applied.effects);
+            if is_lead && matches!(applied.outcome, Outcome::Led { .. }) {
+                // What came before in this group belongs to the leadership that has just ended.
+                given.tell_effects(machine, &mut effects);
+                given.told.push(self.led(machine, token, is_own));
+            }
+            if is_own {
+                given.outcomes.push((token, applied.outcome));
+            }
+        }
+        given.tell_effects(machine, &mut effects);
+    }
+
+    fn led(&self, machine: &mut Machine<DiskTables>, token: ContinuationToken, is_own: bool) -> Told {
+        if !is_own || !self.role.is_claimed(token) {
+            return Told::Superseded;
+        }
+        machine.flush();
+        let event = RoleEvent::Led {
+            epoch: machine.epoch(),
+            at: machine.at(),
+            token_key: machine.token_key(),
+            unsettled: machine.unsettled().collect(),
+        };
+        Told::Led { claim: token, event }
+    }
+}
+
+impl Given {
+    fn tell_effects(&mut self, machine: &Machine<DiskTables>, effects: &mut Vec<windlass_core::entry::Effect>) {
+        if !effects.is_empty() {
+            let effects = std::mem::take(effects);
+            self.told.push(Told::Effects(RoleEvent::Effects { at: machine.at(), effects }));
+        }
+    }
+}
+
+fn decode(arrived: &Arrived) -> Option<Result<EntryGroup, OrderFault>> {
+    let index = arrived.index;
+    let group = EntryGroup::from_bytes(arrived.group.as_ref()?);
+    Some(group.map_err(|error| OrderFault::LogBroken {
+        what: format!(
+            "entry {index} holds a command that this build does not know ({error}); start the build that wrote it, or a \
+             newer one"
+        ),
+    }))
+}
+
+/// Runs what must not fail; a panic in it becomes a fault, since a task's panic alone would not stop the process.
+fn contain<R>(run: impl FnOnce() -> R) -> Result<R, OrderFault> {
+    catch_unwind(AssertUnwindSafe(run)).map_err(|panic| {
+        let what = match (panic.downcast_ref::<String>(), panic.downcast_ref::<&str>()) {
+            (Some(what), _) => what.clone(),
+            (None, Some(what)) => (*what).to_owned(),
+            (None, None) => "a panic without words".to_owned(),
+        };
+        OrderFault::Contradiction { what }
+    })
+}

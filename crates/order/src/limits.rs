@@ -1,0 +1,39 @@
+//! Limits: every maximum of the order, with its reason.
+
+use std::time::Duration;
+
+/// Bytes after which a group takes no further command. A follower gets a group in one message, and one that is sent at
+/// 1 Gbit/s must not hold up a heartbeat: 1 MiB takes 8 ms. One command that is larger goes alone.
+pub(crate) const GROUP_BYTES_MAX: usize = 1 << 20;
+
+/// Commands in one group: applying them holds the machine's lock, and 4,096 small ones take a few milliseconds.
+pub(crate) const GROUP_COMMANDS_MAX: usize = 4_096;
+
+/// Groups that are written but not yet applied: one at the disk, one being applied, one on its way between them. More
+/// would split the same load into smaller groups with an fsync each; fewer would leave the disk idle during an apply.
+pub(crate) const GROUPS_IN_FLIGHT_MAX: usize = 3;
+
+/// Commands that wait for their group, a full group for each one in flight and as many again; beyond that the caller
+/// waits, so that memory is bounded by the callers' own number.
+pub(crate) const COMMANDS_WAITING_MAX: usize = 2 * GROUPS_IN_FLIGHT_MAX * GROUP_COMMANDS_MAX;
+
+/// Groups applied under one lock and one commit of the tables: enough to share the commit's cost in a replay, and few
+/// enough that a reader waits milliseconds, not seconds.
+pub(crate) const GROUPS_PER_COMMIT_MAX: usize = 64;
+
+/// Entries read from the log at a time: with groups of 1 MiB, 32 MiB of memory.
+pub(crate) const ENTRIES_PER_READ_MAX: u64 = 32;
+
+/// Bytes of entries in one message to a follower, past the first entry: a few groups, for the same reason as
+/// [`GROUP_BYTES_MAX`].
+pub(crate) const REPLICATE_BYTES_MAX: usize = 4 * GROUP_BYTES_MAX;
+
+/// A misbehaving sender could make every entry a warning; one line in ten seconds says as much.
+pub(crate) const WARNING_EVERY: Duration = Duration::from_secs(10);
+
+/// A leader confirms itself within one heartbeat round; after ten seconds something is wrong, and asking again is
+/// cheap.
+pub(crate) const CLAIM_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Between two tries to become leader, so that a node that cannot does not spin.
+pub(crate) const CLAIM_PAUSE: Duration = Duration::from_millis(100);

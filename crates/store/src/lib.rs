@@ -1,0 +1,10 @@
+//! Store: bytes that survive.
+//!
+//! Reading order: [`folder`] is where everything lies, [`log`] is what is fsynced, [`tables`] are the rows that the
+//! machine keeps, [`snapshot`] is all rows in one file, [`objects`] is where chunks' bytes are.
+//!
+//! Invariants
+//! - What was acknowledged as durable is there after a crash, or opening refuses with a sentence that says where.
+//! - Nothing of an unknown format is read as data.
+
+pub mod log;
