@@ -1,1 +1,10 @@
-//! api
+//! The wire: what goes through Windlass's doors, shared by server and clients.
+//!
+//! [`json`] is the HTTP interface, [`frames`] the WebSocket of consumers, [`problem`] the errors of both, [`objects`] the
+//! names of chunks' bytes in the object store, [`blob`] how bytes look in JSON.
+
+pub mod blob;
+pub mod frames;
+pub mod json;
+pub mod objects;
+pub mod problem;

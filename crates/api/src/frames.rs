@@ -1,0 +1,308 @@
+//! The consumers' WebSocket, `/v1/consume`: binary frames, each one CBOR value (RFC 8949).
+//!
+//! A frame is an array of the frame's number and an array of its fields in the order of their numbers; `docs/protocol.md`
+//! shows the bytes. A consumer opens with `Hello`, gets `Welcome`, then sends requests, each with a number of its own
+//! choosing, and does not wait for one answer before it sends the next. A reserve is answered when there is work.
+
+use minicbor::bytes::ByteVec;
+use minicbor::{Decode, Encode};
+use windlass_core::batch::submissions::Metadata;
+use windlass_core::batch::tokens::AttemptToken;
+use windlass_core::entry::Output;
+use windlass_core::ids::{Attempt, ChunkIndex, Epoch, SubmissionId};
+
+/// The version of this protocol that this build speaks.
+pub const PROTOCOL_VERSION: u16 = 1;
+
+/// No frame is larger; a server closes the connection of a client that sends one.
+pub const FRAME_BYTES_MAX: usize = 4 * 1_024 * 1_024;
+
+/// What a consumer sends.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+pub enum ClientFrame {
+    /// Opens the conversation.
+    #[n(1)]
+    Hello {
+        /// The protocol version the client speaks.
+        #[n(0)]
+        version: u16,
+        /// The session to go on with after a reconnect.
+        #[n(1)]
+        session: Option<u64>,
+        /// A name for people to read.
+        #[n(2)]
+        name: String,
+    },
+    /// Asks for chunks; answered by `Work` as soon as there are some.
+    #[n(2)]
+    Reserve {
+        /// The request's number.
+        #[n(0)]
+        request: u64,
+        /// How many chunks at most.
+        #[n(1)]
+        max: u32,
+        /// The strategy as JSON text.
+        #[n(2)]
+        strategy: String,
+    },
+    /// Reports chunks of one submission as done; answered by `Settled`.
+    #[n(3)]
+    Complete {
+        /// The request's number.
+        #[n(0)]
+        request: u64,
+        /// The submission.
+        #[n(1)]
+        submission: SubmissionId,
+        /// The chunks.
+        #[n(2)]
+        done: Vec<DoneChunk>,
+    },
+    /// Reports attempts at chunks of one submission as failed; answered by `Settled`.
+    #[n(4)]
+    Fail {
+        /// The request's number.
+        #[n(0)]
+        request: u64,
+        /// The submission.
+        #[n(1)]
+        submission: SubmissionId,
+        /// The attempts.
+        #[n(2)]
+        failed: Vec<FailedChunk>,
+    },
+    /// Shows that the consumer lives; answered by `Heartbeat`.
+    #[n(5)]
+    Heartbeat {},
+    /// Claims what the consumer still works on after a reconnect; answered by `Settled`.
+    #[n(6)]
+    Reassert {
+        /// The request's number.
+        #[n(0)]
+        request: u64,
+        /// The submission.
+        #[n(1)]
+        submission: SubmissionId,
+        /// The chunks.
+        #[n(2)]
+        chunks: Vec<WorkChunk>,
+    },
+    /// Gives chunks back unharmed; answered by `Settled`.
+    #[n(7)]
+    Release {
+        /// The request's number.
+        #[n(0)]
+        request: u64,
+        /// The submission.
+        #[n(1)]
+        submission: SubmissionId,
+        /// The chunks.
+        #[n(2)]
+        chunks: Vec<WorkChunk>,
+    },
+}
+
+/// What the server sends.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+pub enum ServerFrame {
+    /// Answers `Hello`.
+    #[n(1)]
+    Welcome {
+        /// The protocol version that the server speaks.
+        #[n(0)]
+        version: u16,
+        /// The session, to be named in the next `Hello` after a reconnect.
+        #[n(1)]
+        session: u64,
+        /// Send some frame at least this often.
+        #[n(2)]
+        heartbeat_ms: u64,
+        /// How long the session outlives its connection.
+        #[n(3)]
+        grace_ms: u64,
+    },
+    /// Chunks to work on.
+    #[n(2)]
+    Work {
+        /// The reserve that this answers.
+        #[n(0)]
+        request: u64,
+        /// Whether more frames answer the same reserve.
+        #[n(1)]
+        more: bool,
+        /// The chunks, by submission.
+        #[n(2)]
+        work: Vec<WorkOf>,
+    },
+    /// What became of each chunk of a request, in its order.
+    #[n(3)]
+    Settled {
+        /// The request that this answers.
+        #[n(0)]
+        request: u64,
+        /// One for each chunk.
+        #[n(1)]
+        verdicts: Vec<Verdict>,
+    },
+    /// A request could not be carried out.
+    #[n(4)]
+    Refused {
+        /// The request that this answers.
+        #[n(0)]
+        request: u64,
+        /// The problem's stable code, as in the HTTP interface.
+        #[n(1)]
+        code: String,
+        /// What to do.
+        #[n(2)]
+        detail: String,
+        /// Whether the same request may succeed later.
+        #[n(3)]
+        retry_helps: bool,
+    },
+    /// Answers `Heartbeat`.
+    #[n(5)]
+    Heartbeat {},
+    /// The server is about to stop: it hands out no more work, but still takes reports.
+    #[n(6)]
+    Draining {},
+}
+
+/// Chunks of one submission, with what its producer said.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+pub struct WorkOf {
+    /// The submission.
+    #[n(0)]
+    pub submission: SubmissionId,
+    /// Chunk i's bytes are the object `prefix/i`.
+    #[n(1)]
+    pub prefix: Option<String>,
+    /// The bytes of the only chunk.
+    #[n(2)]
+    pub payload: Option<ByteVec>,
+    /// What the producer sent along.
+    #[n(3)]
+    pub opaque: Option<ByteVec>,
+    /// The submission's metadata.
+    #[n(4)]
+    pub metadata: Metadata,
+    /// The chunks.
+    #[n(5)]
+    pub chunks: Vec<WorkChunk>,
+}
+
+/// A chunk with the token of the attempt at it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub struct WorkChunk {
+    /// Which chunk.
+    #[n(0)]
+    pub chunk: ChunkIndex,
+    /// The token's leadership.
+    #[n(1)]
+    pub epoch: u32,
+    /// The token's count.
+    #[n(2)]
+    pub nth: u32,
+    /// The token's proof.
+    #[n(3)]
+    pub proof: u64,
+}
+
+impl WorkChunk {
+    /// A chunk and its token.
+    pub const fn new(chunk: ChunkIndex, token: AttemptToken) -> WorkChunk {
+        WorkChunk { chunk, epoch: token.attempt.epoch.0, nth: token.attempt.nth, proof: token.proof }
+    }
+
+    /// The token.
+    pub const fn token(&self) -> AttemptToken {
+        AttemptToken { attempt: Attempt { epoch: Epoch(self.epoch), nth: self.nth }, proof: self.proof }
+    }
+}
+
+/// A chunk that is done.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+pub struct DoneChunk {
+    /// Which chunk, by which attempt.
+    #[n(0)]
+    pub chunk: WorkChunk,
+    /// What came out.
+    #[n(1)]
+    pub output: Output,
+}
+
+/// An attempt that failed.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+pub struct FailedChunk {
+    /// Which chunk, which attempt.
+    #[n(0)]
+    pub chunk: WorkChunk,
+    /// Why, for a person to read.
+    #[n(1)]
+    pub reason: String,
+}
+
+/// What became of one chunk of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(index_only)]
+pub enum Verdict {
+    /// The report counts; the reservation is kept or given back.
+    #[n(0)]
+    Accepted,
+    /// The chunk was done before; nothing changed.
+    #[n(1)]
+    AlreadyDone,
+    /// This failure was counted before; nothing changed.
+    #[n(2)]
+    AlreadyFailed,
+    /// The submission is over; nothing changed.
+    #[n(3)]
+    SubmissionOver,
+    /// The submission has no such chunk.
+    #[n(4)]
+    NoSuchChunk,
+    /// The reservation was lost: the chunk is with another consumer, or ready for one.
+    #[n(5)]
+    ReservationLost,
+    /// The chunk was never handed out with this token.
+    #[n(6)]
+    TokenInvalid,
+}
+
+/// The bytes of a frame.
+pub fn encode<F: Encode<()>>(frame: &F) -> Vec<u8> {
+    minicbor::to_vec(frame).expect("encoding into memory does not fail")
+}
+
+/// The frame in these bytes.
+pub fn decode<'b, F: Decode<'b, ()>>(bytes: &'b [u8]) -> Result<F, minicbor::decode::Error> {
+    let mut decoder = minicbor::Decoder::new(bytes);
+    let frame = decoder.decode()?;
+    if decoder.position() == bytes.len() {
+        Ok(frame)
+    } else {
+        Err(minicbor::decode::Error::message("bytes follow the frame"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_have_the_bytes_that_the_protocol_documents() {
+        let reserve = ClientFrame::Reserve { request: 7, max: 100, strategy: "\"Random\"".into() };
+        let bytes = encode(&reserve);
+        assert_eq!(bytes, *b"\x82\x02\x83\x07\x18\x64\x68\"Random\"");
+        assert_eq!(decode::<ClientFrame>(&bytes).unwrap(), reserve);
+        assert_eq!(encode(&ClientFrame::Heartbeat {}), [0x82, 0x05, 0x80]);
+    }
+
+    #[test]
+    fn garbage_and_leftovers_are_refused() {
+        for bytes in [&b""[..], b"\xff", b"\x82\x18\x63\x80", b"\x82\x05\x80\x00", b"{\"json\": true}"] {
+            assert!(decode::<ClientFrame>(bytes).is_err(), "{bytes:02x?}");
+        }
+    }
+}
