@@ -362,6 +362,8 @@ pub enum Effect {
         round: u32,
         /// The chunks, as ranges in order.
         ranges: Vec<Range<u64>>,
+        /// How far the submission is now.
+        counts: ChunkCounts,
     },
     /// These chunks are done and must not be handed out any more.
     Done {

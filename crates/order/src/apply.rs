@@ -69,6 +69,11 @@ impl Applier {
         self.machine.read().expect("the machine has not met a contradiction")
     }
 
+    /// Makes everything that is applied durable in the tables.
+    pub(crate) fn persist(&self) -> Result<(), OrderFault> {
+        Ok(self.machine().tables().persist()?)
+    }
+
     /// Applies entries and commits them with the position behind the last one.
     pub(crate) fn apply(&self, arrived: &[Arrived], position: Vec<u8>) -> Result<(), OrderFault> {
         let Some(last) = arrived.last() else { return Ok(()) };
@@ -91,18 +96,16 @@ impl Applier {
         Ok(())
     }
 
-    /// Puts another state in the machine's place, as a snapshot brings it.
+    /// Puts another state in the place of the tables', as a snapshot brings it. The machine in memory is then of another
+    /// state than its rows, so this always ends in a fault: the node starts again from the new ones.
     pub(crate) fn replace(
         &self,
-        index: u64,
         load: impl FnOnce(&mut DiskTables) -> Result<(), OrderFault>,
     ) -> Result<(), OrderFault> {
         contain(|| {
             let mut machine = self.machine.write().expect("the machine has not met a contradiction");
             load(machine.tables_mut())?;
-            machine.reopen();
-            self.applied.store(index, Ordering::Release);
-            Ok(())
+            Err(OrderFault::Replaced)
         })?
     }
 

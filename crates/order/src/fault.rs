@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 use tokio::sync::watch;
+use windlass_store::fault::StoreFault;
 use windlass_store::log::LogFault;
-use windlass_store::StoreFault;
 
 /// Why a command was not answered, or why the node cannot go on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -30,12 +30,18 @@ pub enum OrderFault {
         /// What was found, and what to do.
         what: String,
     },
-    /// The machine met what cannot be.
-    #[error("the machine stopped on a contradiction: {what}; nothing after it was applied: report it, and start again")]
+    /// The machine met what cannot be, or lost its tables.
+    #[error(
+        "the machine stopped: {what}; nothing after it was applied: check the disk, report it if the disk is well, and \
+         start again"
+    )]
     Contradiction {
         /// What it was.
         what: String,
     },
+    /// The state of another member was copied into the tables.
+    #[error("the state was copied from another member; start again to go on from it")]
+    Replaced,
     /// A setting is out of bounds.
     #[error("the node cannot start with these settings: {what}")]
     Settings {
@@ -87,7 +93,11 @@ impl From<LogFault> for OrderFault {
 
 impl From<StoreFault> for OrderFault {
     fn from(fault: StoreFault) -> OrderFault {
-        OrderFault::TablesBroken { what: fault.to_string() }
+        match fault {
+            StoreFault::Log(fault) => fault.into(),
+            StoreFault::DiskFull { .. } => OrderFault::DiskFull { what: fault.to_string() },
+            other => OrderFault::TablesBroken { what: other.to_string() },
+        }
     }
 }
 

@@ -76,11 +76,6 @@ impl Role {
         self.lock().claim == Some(token)
     }
 
-    /// Whether effects are wanted.
-    pub(crate) fn is_leading(&self) -> bool {
-        self.lock().is_leading
-    }
-
     /// Tells what a committed batch gave, in order.
     pub(crate) fn tell(&self, all: Vec<Told>) {
         let mut state = self.lock();

@@ -62,18 +62,16 @@ impl Waiting {
 
     /// Answers the callers of own tokens.
     pub(crate) fn answer(&self, outcomes: Vec<(ContinuationToken, Outcome)>) {
-        let mut unknown = 0;
         let mut waiting = self.lock();
-        for (token, outcome) in outcomes {
-            match waiting.remove(&token) {
-                // A caller that has given up meanwhile needs no answer.
-                Some(caller) => drop(caller.send(Ok(outcome))),
-                None => unknown += 1,
-            }
-        }
-        drop(waiting);
+        let unknown = outcomes.iter().filter(|(token, _)| !waiting.contains_key(token)).count();
         if unknown > 0 {
-            self.count_unknown(unknown);
+            self.count_unknown(unknown as u64);
+        }
+        for (token, outcome) in outcomes {
+            if let Some(caller) = waiting.remove(&token) {
+                // A caller that has given up meanwhile needs no answer.
+                drop(caller.send(Ok(outcome)));
+            }
         }
     }
 

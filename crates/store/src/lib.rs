@@ -1,10 +1,16 @@
 //! Store: bytes that survive.
 //!
 //! Reading order: [`folder`] is where everything lies, [`log`] is what is fsynced, [`tables`] are the rows that the
-//! machine keeps, [`snapshot`] is all rows in one file, [`objects`] is where chunks' bytes are.
+//! machine keeps, [`snapshot`] is all rows in one file, [`objects`] is where chunks' bytes are, [`fault`] is what can
+//! go wrong.
 //!
 //! Invariants
 //! - What was acknowledged as durable is there after a crash, or opening refuses with a sentence that says where.
 //! - Nothing of an unknown format is read as data.
 
+pub mod fault;
+pub mod folder;
 pub mod log;
+pub mod objects;
+pub mod snapshot;
+pub mod tables;

@@ -61,9 +61,10 @@ pub(crate) fn retry_failed(state: &mut BatchState, tables: &mut dyn Tables, id: 
         tables.delete(Table::History, &id.key());
         state.begin(id, finished.submission);
     }
-    state.change(id, |submission| {
+    let counts = state.change(id, |submission| {
         submission.round += 1;
         submission.counts.failed = 0;
+        submission.counts
     });
     state.flush(tables);
     let unsettled = state.unsettled_of(tables, id).expect("the submission runs again");
@@ -73,6 +74,7 @@ pub(crate) fn retry_failed(state: &mut BatchState, tables: &mut dyn Tables, id: 
             submission: id,
             round: unsettled.round,
             ranges: unsettled.ranges,
+            counts,
         }],
     }
 }

@@ -258,26 +258,20 @@ impl Reserver {
         deadline.into_iter().chain(delay).min()
     }
 
-    /// Follows what was applied. Returns whether something may have become ready.
-    pub fn absorb(&mut self, effect: &Effect) -> bool {
+    /// Follows what was applied.
+    pub fn absorb(&mut self, effect: &Effect) {
         match effect {
-            Effect::Ready { submission, round, ranges } => {
+            Effect::Ready { submission, round, ranges, .. } => {
                 self.put_ready(*submission, *round, ranges);
                 self.keep_out_what_is_out(*submission);
-                true
             }
             Effect::Done { submission, chunks, .. } => {
                 chunks.iter().for_each(|chunk| self.forget(ChunkName { submission: *submission, chunk: *chunk }));
-                false
             }
             Effect::Failed { submission, chunk, attempt, retry_at, .. } => {
                 self.fail(ChunkName { submission: *submission, chunk: *chunk }, *attempt, *retry_at);
-                true
             }
-            Effect::Over { submission, .. } => {
-                self.forget_submission(*submission);
-                false
-            }
+            Effect::Over { submission, .. } => self.forget_submission(*submission),
         }
     }
 
@@ -300,7 +294,9 @@ impl Reserver {
 
     fn fail(&mut self, name: ChunkName, attempt: Attempt, retry_at: Option<At>) {
         match self.out.get(&name) {
-            Some(reservation) if reservation.attempt != attempt => return,
+            // The chunk went to somebody else while this failure was on its way; a chunk that has failed for good is
+            // taken from that one too.
+            Some(reservation) if reservation.attempt != attempt && retry_at.is_some() => return,
             Some(_) => self.take_back(name),
             None => {
                 self.undelay(name);

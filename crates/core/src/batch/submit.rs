@@ -17,7 +17,9 @@ pub(crate) fn submit(
     id: SubmissionId,
     submit: &Submit,
 ) -> Applied {
-    state.begin(id, Submission::new(submit, at));
+    let submission = Submission::new(submit, at);
+    let counts = submission.counts;
+    state.begin(id, submission);
     tables.put(Table::Abouts, &id.key(), rows::encode(submit));
     for (field, value) in &submit.metadata {
         tables.put(Table::Found, &found_key(field, value, Some(id)), Vec::new());
@@ -28,6 +30,7 @@ pub(crate) fn submit(
             submission: id,
             round: 0,
             ranges: vec![std::ops::Range { start: 0, end: submit.chunks }],
+            counts,
         }],
     }
 }

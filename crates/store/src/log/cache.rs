@@ -52,7 +52,8 @@ impl Cache {
 
     /// Makes room, among the entries of appends up to `written`.
     pub(super) fn evict(&mut self, written: u64) {
-        while self.bytes > self.bytes_max && self.entries.front().is_some_and(|entry| entry.append <= written) {
+        while self.bytes > self.bytes_max && self.entries.front().is_some_and(|entry| entry.append <= written)
+        {
             self.pop_first();
         }
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// A folder's worth of files. Implemented by the real disk, and in tests by one that fails and crashes on demand.
 pub trait Disk: Send + Sync {
-    /// Makes the folder, and those above it, if it is not there.
+    /// Makes the folder, and those above it, if it is not there; its name is then durable.
     fn create_folder(&self, folder: &Path) -> io::Result<()>;
 
     /// The names in the folder.
@@ -55,7 +55,14 @@ pub struct RealDisk;
 
 impl Disk for RealDisk {
     fn create_folder(&self, folder: &Path) -> io::Result<()> {
-        std::fs::create_dir_all(folder)
+        if folder.is_dir() {
+            return Ok(());
+        }
+        std::fs::create_dir_all(folder)?;
+        folder
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty())
+            .map_or(Ok(()), |parent| self.sync_folder(parent))
     }
 
     fn list(&self, folder: &Path) -> io::Result<Vec<String>> {

@@ -28,7 +28,7 @@ impl Dice {
 pub(super) enum Loss {
     /// All of it: the power failed.
     All,
-    /// None of it: only the process was killed.
+    /// None of it: only the process was killed. It is still not synced, and a later crash may take it.
     Nothing,
     /// Each write is lost, kept or torn, by chance.
     Some,
@@ -66,6 +66,8 @@ pub(super) struct HurtDisk {
 #[derive(Default)]
 struct Gate {
     is_closed: bool,
+    /// Syncs that may go through though it is closed.
+    passes: usize,
     waiting: usize,
 }
 
@@ -110,23 +112,20 @@ impl HurtDisk {
     /// The disk as the next process finds it.
     pub(super) fn after_crash(&self, loss: Loss, dice: &mut Dice) -> HurtDisk {
         let mut image = self.image().clone();
-        for file in &mut image.files {
-            let unsynced = std::mem::take(&mut file.unsynced);
-            for (offset, bytes) in unsynced {
-                for (from, to) in surviving(bytes.len(), loss, dice) {
-                    write_into(&mut file.durable, offset + from as u64, &bytes[from..to]);
+        if loss != Loss::Nothing {
+            for file in &mut image.files {
+                for (offset, bytes) in std::mem::take(&mut file.unsynced) {
+                    for (from, to) in surviving(bytes.len(), loss, dice) {
+                        write_into(&mut file.durable, offset + from as u64, &bytes[from..to]);
+                    }
                 }
+                file.current = file.durable.clone();
             }
-            file.current = file.durable.clone();
+            let since = image.names_since_sync.len() as u64;
+            let survivor = if loss == Loss::All { 0 } else { dice.roll(since) };
+            image.names = image.names_since_sync[survivor as usize].clone();
+            image.names_since_sync = vec![image.names.clone()];
         }
-        let since = image.names_since_sync.len() as u64;
-        let survivor = match loss {
-            Loss::All => 0,
-            Loss::Nothing => since - 1,
-            Loss::Some => dice.roll(since),
-        };
-        image.names = image.names_since_sync[survivor as usize].clone();
-        image.names_since_sync = vec![image.names.clone()];
         image.crash_at_call = None;
         HurtDisk { image: Arc::new(Mutex::new(image)), gate: Arc::default() }
     }
@@ -138,6 +137,12 @@ impl HurtDisk {
 
     pub(super) fn open_gate(&self) {
         self.gate.0.lock().unwrap().is_closed = false;
+        self.gate.1.notify_all();
+    }
+
+    /// Lets one sync through.
+    pub(super) fn let_one_sync_pass(&self) {
+        self.gate.0.lock().unwrap().passes += 1;
         self.gate.1.notify_all();
     }
 
@@ -172,8 +177,7 @@ fn surviving(length: usize, loss: Loss, dice: &mut Dice) -> Vec<(usize, usize)> 
     let (one, other) = (cut(), cut());
     let (from, to) = (one.min(other), one.max(other));
     match loss {
-        Loss::All => vec![],
-        Loss::Nothing => vec![(0, length)],
+        Loss::All | Loss::Nothing => vec![],
         Loss::Some => match dice.roll(5) {
             0 => vec![],
             1 => vec![(0, length)],
@@ -272,7 +276,8 @@ impl DiskFile for HurtFile {
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         let image = self.disk.image();
         let file = &image.files[self.id].current;
-        let from = file.get(offset as usize..offset as usize + bytes.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
+        let from =
+            file.get(offset as usize..offset as usize + bytes.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
         bytes.copy_from_slice(from);
         Ok(())
     }
@@ -298,7 +303,8 @@ impl DiskFile for HurtFile {
         let mut held = gate.lock().unwrap();
         held.waiting += 1;
         passed.notify_all();
-        held = passed.wait_while(held, |held| held.is_closed).unwrap();
+        held = passed.wait_while(held, |held| held.is_closed && held.passes == 0).unwrap();
+        held.passes = held.passes.saturating_sub(1);
         held.waiting -= 1;
         drop(held);
 

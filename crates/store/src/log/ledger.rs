@@ -29,7 +29,9 @@ impl Ledger {
             }
             Record::Entry { index: 0, .. } => Some("entries are numbered from 1".to_owned()),
             Record::Entry { index, .. } => match self.bounds {
-                Some((_, last)) if *index != last + 1 => Some(format!("entry {index} cannot follow entry {last}")),
+                Some((_, last)) if *index != last + 1 => {
+                    Some(format!("entry {index} cannot follow entry {last}"))
+                }
                 None if *index <= self.purged => {
                     Some(format!("entry {index} cannot follow a purge of everything up to {}", self.purged))
                 }

@@ -37,7 +37,7 @@ use segments::{Folder, Run, SegmentList};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use writer::Writer;
 
@@ -268,14 +268,17 @@ struct Handle {
 
 impl Handle {
     fn close(&self) {
-        self.shared.lock().is_closing = true;
+        // After a contradiction the locks are poisoned, and the thread must end all the same.
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner).is_closing = true;
         self.shared.wake.notify_one();
-        let thread = self.thread.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         // The last handle may be dropped by a `done`, on the writer thread itself, which cannot wait for its own end.
         if let Some(thread) = thread.filter(|thread| thread.thread().id() != std::thread::current().id())
             && thread.join().is_err()
         {
-            tracing::error!("the thread that writes the log panicked; what it had not acknowledged may be lost");
+            tracing::error!(
+                "the thread that writes the log panicked; what it had not acknowledged may be lost"
+            );
         }
     }
 }
@@ -348,7 +351,9 @@ impl State {
 
     /// What of a range is in files, what in memory, and how far the log was purged when that was so.
     fn plan_read(&self, range: &Range<u64>) -> (Vec<Run>, Vec<(u64, Bytes)>, u64) {
-        let Some((first, last)) = self.ledger.bounds else { return (Vec::new(), Vec::new(), self.ledger.purged) };
+        let Some((first, last)) = self.ledger.bounds else {
+            return (Vec::new(), Vec::new(), self.ledger.purged);
+        };
         let from = range.start.max(first);
         let to = range.end.min(last + 1);
         if from >= to {
@@ -368,8 +373,11 @@ fn read_run(mut found: Vec<(u64, Bytes)>, run: &Run) -> Result<Vec<(u64, Bytes)>
     let bytes = Bytes::from(bytes);
     for (index, place) in (run.first..).zip(&run.places) {
         let at = (u64::from(place.offset) - start) as usize;
-        let corrupt =
-            |what: &str| LogFault::Corrupt { path: run.path.clone(), offset: place.offset.into(), what: what.to_owned() };
+        let corrupt = |what: &str| LogFault::Corrupt {
+            path: run.path.clone(),
+            offset: place.offset.into(),
+            what: what.to_owned(),
+        };
         match format::read_record(&bytes.slice(at..), *place) {
             Ok((Record::Entry { index: read, payload }, _)) if read == index => found.push((index, payload)),
             Ok(_) => return Err(corrupt("another record lies where an entry was written")),

@@ -8,7 +8,7 @@
 //! - a bad first group of a segment: damage, since a file gets its name only after that group is durable;
 //! - any other bad group: the torn tail. It is cut as a whole, and zeroed so that it can never come back.
 //!
-//! What was found whole is synced (after a kill it may be in the page cache only) and then sealed with an empty group,
+//! What was found whole is synced, names too (after a kill it may be in the page cache only), and then sealed with an empty group,
 //! whose marker puts all that was recovered under the rules above. A log that is closed is sealed too. What remains
 //! without proof is the last acknowledged group of a process that was killed, until the log is opened again.
 //!
@@ -54,6 +54,8 @@ pub(super) fn open(folder: &mut Folder) -> Result<Opened, LogFault> {
     let torn = opened.replay(folder, &listed.segments)?;
     // Nothing above changed the folder, and nothing below refuses what it holds.
     clear_unfinished(folder, &listed)?;
+    // A process that was killed may have renamed a segment without having made the name durable.
+    folder.sync()?;
     opened.mend(torn)?;
     let unneeded = opened.segments.take_unneeded();
     folder.recycle(unneeded)?;

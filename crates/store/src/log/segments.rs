@@ -38,7 +38,13 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    pub(super) fn new(number: u64, path: PathBuf, file: Arc<dyn DiskFile>, capacity: u64, end: u64) -> Segment {
+    pub(super) fn new(
+        number: u64,
+        path: PathBuf,
+        file: Arc<dyn DiskFile>,
+        capacity: u64,
+        end: u64,
+    ) -> Segment {
         Segment { number, path, file, capacity, end, first_index: 0, places: Vec::new() }
     }
 
@@ -121,7 +127,9 @@ impl SegmentList {
     /// Takes out the segments that hold no live entry, oldest first; the last one stays.
     pub(super) fn take_unneeded(&mut self) -> Vec<Segment> {
         let mut unneeded = Vec::new();
-        while self.segments.len() > 1 && self.segments.front().is_some_and(|segment| segment.places.is_empty()) {
+        while self.segments.len() > 1
+            && self.segments.front().is_some_and(|segment| segment.places.is_empty())
+        {
             unneeded.extend(self.segments.pop_front());
         }
         unneeded
@@ -134,7 +142,8 @@ impl Segment {
         let at = (from - self.first_index) as usize;
         let bound = (to - self.first_index) as usize;
         let start = u64::from(self.places[at].offset);
-        let ends = |index: usize| self.places.get(index + 1).map_or(self.end, |place| u64::from(place.offset));
+        let ends =
+            |index: usize| self.places.get(index + 1).map_or(self.end, |place| u64::from(place.offset));
         let mut last = at;
         while last + 1 < bound && ends(last + 1) - start <= RUN_BYTES_MAX {
             last += 1;
@@ -177,7 +186,10 @@ impl Folder {
         let head_bytes: usize = head.iter().map(format::record_bytes).sum();
         // The second marker's room is for the seal that a closed log ends with.
         let needed = (HEADER_BYTES + MARKER_BYTES + head_bytes + MARKER_BYTES) as u64 + room;
-        assert!(u32::try_from(needed).is_ok(), "a segment is smaller than 4 GiB, and {needed} bytes are needed");
+        assert!(
+            u32::try_from(needed).is_ok(),
+            "a segment is smaller than 4 GiB, and {needed} bytes are needed"
+        );
 
         let spare = if needed <= self.options.segment_bytes { self.spares.pop() } else { None };
         let recycled = spare.is_some();
@@ -240,7 +252,8 @@ impl Folder {
         Ok(())
     }
 
-    fn sync(&self) -> Result<(), LogFault> {
+    /// Makes the names in the folder durable.
+    pub(super) fn sync(&self) -> Result<(), LogFault> {
         self.disk.sync_folder(&self.path).map_err(|e| LogFault::from_io("sync the folder", &self.path, &e))
     }
 }

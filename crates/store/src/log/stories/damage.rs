@@ -59,7 +59,20 @@ fn a_flipped_bit_in_an_acknowledged_part_of_the_last_segment_is_refused() {
     }
     for at in seal..end_of_groups(&disk, 3) {
         let (_, found) = open(&flipped(&disk, 3, at));
-        assert_eq!(found, Recovered { cut_bytes: found.cut_bytes, ..whole.clone() }, "the seal holds no records");
+        assert_eq!(
+            found,
+            Recovered { cut_bytes: found.cut_bytes, ..whole.clone() },
+            "the seal holds no records"
+        );
+    }
+}
+
+#[test]
+fn a_flipped_bit_in_a_segment_that_was_just_begun_is_refused() {
+    let disk = HurtDisk::new();
+    open(&disk).0.close();
+    for at in 0..end_of_groups(&disk, 1) {
+        assert!(try_open(&flipped(&disk, 1, at)).is_err(), "byte {at}");
     }
 }
 
@@ -149,6 +162,17 @@ fn a_flipped_bit_in_a_last_group_that_nothing_vouches_for_cuts_it() {
         let (log, found) = open(&flipped(&killed, 1, at));
         assert_eq!((found.last_index, found.cut_bytes), (Some(5), (to - from) as u64), "byte {at}");
         assert_eq!(log.read(0..10).unwrap(), first_drafts(1..=5));
+    }
+}
+
+#[test]
+fn what_was_recovered_once_is_never_cut_later() {
+    let (killed, from, to) = killed_in_the_last_group();
+    let (_log, found) = open(&killed);
+    assert_eq!(found.last_index, Some(7));
+    // Killed again before anything more was appended.
+    for at in from..to {
+        assert!(try_open(&flipped(&killed, 1, at)).is_err(), "byte {at}");
     }
 }
 

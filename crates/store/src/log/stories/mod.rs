@@ -39,7 +39,14 @@ fn append(log: &Log, records: Vec<Record>) -> Result<(), LogFault> {
 /// A payload that tells its index, and which draft of the entry it is.
 fn payload(index: u64, draft: u64) -> Bytes {
     let length = 10 + (index * 7 + draft) % 90;
-    Bytes::from(format!("{index}/{draft}/").into_bytes().into_iter().cycle().take(length as usize).collect::<Vec<_>>())
+    Bytes::from(
+        format!("{index}/{draft}/")
+            .into_bytes()
+            .into_iter()
+            .cycle()
+            .take(length as usize)
+            .collect::<Vec<_>>(),
+    )
 }
 
 fn entry(index: u64, draft: u64) -> Record {

@@ -1,0 +1,260 @@
+//! The batcher: commands that arrive together become one group, one log write and one fsync.
+//!
+//! It takes everything that waits, and waits for nothing itself but a free place in flight: a lone command goes out at
+//! once, and under load the groups grow while the disk is busy.
+//!
+//! Invariants
+//! - Commands are written in the order in which they were taken.
+//! - A group's bytes are those of [`EntryGroup::to_bytes`](windlass_core::entry::EntryGroup::to_bytes).
+//! - Every command that was taken is answered, if only with a fault.
+
+use crate::fault::{Alarm, OrderFault};
+use crate::limits::{GROUP_BYTES_MAX, GROUP_COMMANDS_MAX, GROUPS_IN_FLIGHT_MAX};
+use crate::raft::{Group, Node, Then};
+use crate::stamp::{Stamp, Stamper};
+use crate::waiting::{Caller, Waiting};
+use bytes::Bytes;
+use minicbor::Encoder;
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use windlass_core::entry::Command;
+use windlass_core::ids::{ContinuationToken, Epoch, SenderId};
+
+/// Where this node stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Another node leads, or none.
+    Following,
+    /// Raft made this node the leader, and its leadership in the machine is on its way.
+    Claiming,
+    /// This node leads.
+    Leading(Epoch),
+}
+
+/// A command on its way into a group, encoded by its caller so that the one batcher only copies.
+pub(crate) struct Proposal {
+    pub(crate) command: EncodedCommand,
+    pub(crate) caller: Caller,
+}
+
+/// The stored bytes of a command.
+pub(crate) struct EncodedCommand(Vec<u8>);
+
+impl EncodedCommand {
+    pub(crate) fn new(command: &Command) -> EncodedCommand {
+        EncodedCommand(minicbor::to_vec(command).expect("encoding into memory does not fail"))
+    }
+}
+
+/// Writes groups to the log.
+#[derive(Clone)]
+pub(crate) struct GroupWriter {
+    pub(crate) node: Node,
+    pub(crate) waiting: Arc<Waiting>,
+    pub(crate) stamper: Arc<Mutex<Stamper>>,
+    pub(crate) alarm: Alarm,
+    pub(crate) counts: Arc<Counts>,
+}
+
+/// What was written.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) commands: AtomicU64,
+    pub(crate) groups: AtomicU64,
+}
+
+impl GroupWriter {
+    /// Stamps a group, writes it, and does not wait for it; the caller of each command is answered when it is applied.
+    /// `claim` hears the token before anything is written.
+    pub(crate) async fn write(
+        &self,
+        epoch: Epoch,
+        group: Vec<Proposal>,
+        permit: Option<OwnedSemaphorePermit>,
+        claim: impl FnOnce(ContinuationToken),
+    ) {
+        let count = group.len();
+        let (commands, callers): (Vec<EncodedCommand>, Vec<Caller>) =
+            group.into_iter().map(|proposal| (proposal.command, proposal.caller)).unzip();
+        let first = self.waiting.register(callers);
+        claim(first);
+        let stamp = self.stamper().stamp();
+        let bytes = encode_group(epoch, stamp, self.waiting.sender(), first, &commands);
+        self.counts.commands.fetch_add(count as u64, Ordering::Relaxed);
+        self.counts.groups.fetch_add(1, Ordering::Relaxed);
+
+        let waiting = Arc::clone(&self.waiting);
+        let then = Then(Box::new(move |result: openraft::raft::ClientWriteResult<_>| {
+            drop(permit);
+            if result.is_err() {
+                waiting.fail(first, count, &OrderFault::NotLeader);
+            }
+        }));
+        if self.node.client_write_ff(Group(bytes), Some(then)).await.is_err() {
+            let fault = self.alarm.raised().unwrap_or(OrderFault::Closed);
+            self.waiting.fail(first, count, &fault);
+        }
+    }
+
+    pub(crate) fn stamper(&self) -> MutexGuard<'_, Stamper> {
+        self.stamper.lock().expect("nothing panics while it stamps")
+    }
+}
+
+/// Makes groups of commands.
+pub(crate) struct Batcher {
+    inbox: mpsc::Receiver<Proposal>,
+    stop: watch::Receiver<bool>,
+    standing: watch::Receiver<Standing>,
+    writer: GroupWriter,
+    in_flight: Arc<Semaphore>,
+    queue: VecDeque<Proposal>,
+    arrived: Vec<Proposal>,
+}
+
+impl Batcher {
+    pub(crate) fn new(
+        inbox: mpsc::Receiver<Proposal>,
+        stop: watch::Receiver<bool>,
+        standing: watch::Receiver<Standing>,
+        writer: GroupWriter,
+    ) -> Batcher {
+        let in_flight = Arc::new(Semaphore::new(GROUPS_IN_FLIGHT_MAX));
+        Batcher { inbox, stop, standing, writer, in_flight, queue: VecDeque::new(), arrived: Vec::new() }
+    }
+
+    /// Writes groups until the inbox is closed, then waits for those in flight.
+    pub(crate) async fn run(mut self) {
+        while self.run_once().await {}
+        // All places free again: everything written is applied, or has failed.
+        drop(self.in_flight.acquire_many(GROUPS_IN_FLIGHT_MAX as u32).await);
+    }
+
+    /// Takes what waits and writes one group; false when nothing will come any more.
+    async fn run_once(&mut self) -> bool {
+        if self.queue.is_empty() && !self.receive().await {
+            return false;
+        }
+        let permit = Arc::clone(&self.in_flight).acquire_owned().await.expect("the places are never closed");
+        // While this waited for its place, others have come.
+        while self.queue.len() < GROUP_COMMANDS_MAX
+            && let Ok(proposal) = self.inbox.try_recv()
+        {
+            self.queue.push_back(proposal);
+        }
+        match self.leadership().await {
+            Ok(epoch) => {
+                let group = self.take_group();
+                self.writer.write(epoch, group, Some(permit), |_| {}).await;
+            }
+            Err(fault) => {
+                for proposal in self.queue.drain(..) {
+                    // A caller that has given up needs no answer.
+                    drop(proposal.caller.send(Err(fault.clone())));
+                }
+            }
+        }
+        true
+    }
+
+    /// Waits for the next commands; false when none will come any more.
+    async fn receive(&mut self) -> bool {
+        let stopped = tokio::select! {
+            biased;
+            _ = self.stop.wait_for(|stop| *stop), if !self.inbox.is_closed() => true,
+            _ = self.inbox.recv_many(&mut self.arrived, GROUP_COMMANDS_MAX) => false,
+        };
+        if stopped {
+            // What was sent before is still taken.
+            self.inbox.close();
+            self.inbox.recv_many(&mut self.arrived, GROUP_COMMANDS_MAX).await;
+        }
+        self.queue.extend(self.arrived.drain(..));
+        !self.queue.is_empty()
+    }
+
+    /// The epoch to write under, once there is one.
+    async fn leadership(&mut self) -> Result<Epoch, OrderFault> {
+        let settled = self.standing.wait_for(|standing| *standing != Standing::Claiming).await;
+        match settled.map(|standing| *standing) {
+            Ok(Standing::Leading(epoch)) => Ok(epoch),
+            // A node that cannot go on does not lead either, but its caller should hear why.
+            Ok(Standing::Following | Standing::Claiming) => {
+                Err(self.writer.alarm.raised().unwrap_or(OrderFault::NotLeader))
+            }
+            Err(_) => Err(self.writer.alarm.raised().unwrap_or(OrderFault::Closed)),
+        }
+    }
+
+    fn take_group(&mut self) -> Vec<Proposal> {
+        let mut bytes = 0;
+        let fitting = self.queue.iter().take(GROUP_COMMANDS_MAX).take_while(|proposal| {
+            let fits = bytes == 0 || bytes + proposal.command.0.len() <= GROUP_BYTES_MAX;
+            bytes += proposal.command.0.len();
+            fits
+        });
+        let count = fitting.count();
+        self.queue.drain(..count).collect()
+    }
+}
+
+/// The bytes of a group whose commands are encoded already and whose tokens count up from `first`.
+fn encode_group(
+    epoch: Epoch,
+    stamp: Stamp,
+    sender: SenderId,
+    first: ContinuationToken,
+    commands: &[EncodedCommand],
+) -> Bytes {
+    // At most 9 bytes for each number and list head.
+    let length = 64 + commands.iter().map(|command| command.0.len() + 10).sum::<usize>();
+    let mut out = Encoder::new(Vec::with_capacity(length));
+    let mut encode = || -> Result<(), minicbor::encode::Error<Infallible>> {
+        out.array(5)?.encode(epoch)?.encode(stamp.at)?.u64(stamp.seed)?.encode(sender)?;
+        out.array(commands.len() as u64)?;
+        for (command, token) in commands.iter().zip(first.0..) {
+            out.array(2)?.encode(ContinuationToken(token))?;
+            out.writer_mut().extend_from_slice(&command.0);
+        }
+        Ok(())
+    };
+    encode().expect("encoding into memory does not fail");
+    out.into_writer().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use windlass_core::batch::submissions::Submit;
+    use windlass_core::entry::{EntryGroup, Lead, Sent};
+    use windlass_core::ids::Shard;
+    use windlass_core::time::At;
+
+    #[test]
+    fn a_group_of_encoded_commands_has_the_bytes_of_the_group() {
+        let commands = vec![
+            Command::Lead(Lead { shard: Shard::default() }),
+            Command::Submit(Submit::new(1_000_000)),
+            Command::Submit(Submit { idempotency_key: Some("key".into()), ..Submit::new(1) }),
+        ];
+        let encoded: Vec<EncodedCommand> = commands.iter().map(EncodedCommand::new).collect();
+        let group = EntryGroup {
+            epoch: Epoch(3),
+            at: At::from_ms(1_750_000_000_000),
+            seed: u64::MAX,
+            sender: SenderId(77),
+            commands: commands
+                .into_iter()
+                .zip(23..)
+                .map(|(command, token)| Sent { token: ContinuationToken(token), command })
+                .collect(),
+        };
+        let stamp = Stamp { at: group.at, seed: group.seed };
+        let bytes = encode_group(group.epoch, stamp, group.sender, ContinuationToken(23), &encoded);
+        assert_eq!(bytes, group.to_bytes());
+        assert_eq!(EntryGroup::from_bytes(&bytes).unwrap(), group);
+    }
+}

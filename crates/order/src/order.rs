@@ -1,0 +1,386 @@
+//! The order's handle: propose, read, shut down.
+//!
+//! Invariants
+//! - `propose` returns an outcome only after the command's log entry is durable and applied.
+//! - A command that was refused with [`OrderFault::Busy`] was never written; one that timed out may take effect later.
+//! - After a shutdown everything that was taken before is answered, and the tables and the log are closed.
+
+use crate::apply::Applier;
+use crate::batcher::{Batcher, Counts, EncodedCommand, GroupWriter, Proposal, Standing};
+use crate::fault::{Alarm, OrderFault};
+use crate::limits::COMMANDS_WAITING_MAX;
+use crate::options::OrderOptions;
+use crate::raft::checkpoint::{self, Checkpoint};
+use crate::raft::claimant::Claimant;
+use crate::raft::log_store::LogStore;
+use crate::raft::network::Peers;
+use crate::raft::state_machine::Feeder;
+use crate::raft::{Node, format::Position};
+use crate::read::Barrier;
+use crate::role::{Role, RoleEvent};
+use crate::stamp::{Chance, Stamper, SystemClock};
+use crate::waiting::Waiting;
+use openraft::BasicNode;
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+use windlass_core::entry::{Command, Outcome};
+use windlass_core::machine::Machine;
+use windlass_store::log::{Disk, Log, LogCounters, RealDisk, Recovered};
+use windlass_store::tables::DiskTables;
+
+/// One order for all commands. Cheap to clone; every clone is the same order.
+#[derive(Clone)]
+pub struct Order {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    writer: GroupWriter,
+    applier: Arc<Applier>,
+    barrier: Arc<Barrier>,
+    log: Log,
+    inbox: mpsc::Sender<Proposal>,
+    stop: watch::Sender<bool>,
+    standing: watch::Receiver<Standing>,
+    propose_timeout: Duration,
+    tables_free: tokio::sync::Mutex<mpsc::Receiver<()>>,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Inner {
+    /// The tasks, the batcher first, for whoever ends them.
+    fn take_tasks(&self) -> Vec<JoinHandle<()>> {
+        std::mem::take(&mut *self.tasks.lock().expect("nothing panics while it takes the tasks"))
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        for task in self.take_tasks() {
+            task.abort();
+        }
+    }
+}
+
+/// What the order has done since it was opened, and how long its log is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OrderCounters {
+    /// Commands written to the log.
+    pub commands: u64,
+    /// Groups that they were written in.
+    pub groups: u64,
+    /// Commands whose callers wait.
+    pub waiting: u64,
+    /// Read barriers.
+    pub barriers: u64,
+    /// Continuation tokens of this process that came back when nobody waited for them.
+    pub unknown_tokens: u64,
+    /// What the log has written.
+    pub log: LogCounters,
+    /// The first entry that the log still holds.
+    pub log_first_index: Option<u64>,
+    /// The last entry.
+    pub log_last_index: Option<u64>,
+    /// The last entry that is applied; 0 if none is.
+    pub applied_index: u64,
+}
+
+impl Order {
+    /// Opens the log, brings the machine up to it and leads. Returns once the leadership is applied; from then on its
+    /// events come over `events`.
+    ///
+    /// # Errors
+    /// If the log or the tables cannot be used, or if the settings contradict each other or the data.
+    pub async fn open(
+        options: OrderOptions,
+        tables: DiskTables,
+        events: UnboundedSender<RoleEvent>,
+    ) -> Result<Order, OrderFault> {
+        Order::open_on(Arc::new(RealDisk), options, tables, events).await
+    }
+
+    /// As [`Order::open`], with the log's files on a given disk; tests hand in one that fails.
+    ///
+    /// # Errors
+    /// As [`Order::open`].
+    pub async fn open_on(
+        disk: Arc<dyn Disk>,
+        options: OrderOptions,
+        tables: DiskTables,
+        events: UnboundedSender<RoleEvent>,
+    ) -> Result<Order, OrderFault> {
+        let config = options.raft_config()?;
+        let opened = Opened::open(disk, &options, tables).await?;
+        opened.check_node(options.node)?;
+        let Opened { log, recovered: _, machine, position } = opened;
+
+        let alarm = Alarm::new();
+        let waiting = Arc::new(Waiting::new(Chance::from_system().sender()));
+        let role = Arc::new(Role::new(events));
+        let applied = checkpoint::index_after(&position);
+        let applier = Arc::new(Applier::new(machine, applied, Arc::clone(&waiting), Arc::clone(&role)));
+        let (in_use, tables_free) = mpsc::channel(1);
+        let checkpoint = Arc::new(Checkpoint::new(
+            Arc::clone(&applier),
+            alarm.clone(),
+            options.snapshot_folder.clone(),
+            &position,
+            options.snapshot_every_bytes,
+            in_use,
+        ));
+        let feeder = Feeder::new(Arc::clone(&applier), alarm.clone(), position, Arc::clone(&checkpoint));
+        let store = LogStore::new(log.clone(), alarm.clone());
+        let node = Node::new(options.node, Arc::new(config), Peers, store, feeder).await;
+        let node = node.map_err(|fatal| stopped(&alarm, &fatal))?;
+
+        let order = Order::start(options, Parts { node, applier, alarm, waiting, role, log, checkpoint, tables_free });
+        order.lead().await?;
+        Ok(order)
+    }
+
+    fn start(options: OrderOptions, parts: Parts) -> Order {
+        let Parts { node, applier, alarm, waiting, role, log, checkpoint, tables_free } = parts;
+        let writer = GroupWriter {
+            node: node.clone(),
+            waiting,
+            stamper: Arc::new(Mutex::new(Stamper::new(Box::new(SystemClock::new())))),
+            alarm: alarm.clone(),
+            counts: Arc::new(Counts::default()),
+        };
+        let (standing, stands) = watch::channel(Standing::Following);
+        let (stop, stops) = watch::channel(false);
+        let (inbox, arriving) = mpsc::channel(COMMANDS_WAITING_MAX);
+        let batcher = Batcher::new(arriving, stops, stands.clone(), writer.clone());
+        let claimant = Claimant {
+            node: node.clone(),
+            applier: Arc::clone(&applier),
+            role,
+            writer: writer.clone(),
+            standing,
+            shard: options.shard,
+        };
+        let barrier = Barrier::new(node.clone(), Arc::clone(&applier), alarm, options.read_timeout);
+        let tasks = vec![
+            tokio::spawn(batcher.run()),
+            tokio::spawn(claimant.run()),
+            tokio::spawn(cut_when_due(node, checkpoint)),
+        ];
+        let inner = Inner {
+            writer,
+            applier,
+            barrier: Arc::new(barrier),
+            log,
+            inbox,
+            stop,
+            standing: stands,
+            propose_timeout: options.propose_timeout,
+            tables_free: tokio::sync::Mutex::new(tables_free),
+            tasks: Mutex::new(tasks),
+        };
+        Order { inner: Arc::new(inner) }
+    }
+
+    /// Makes this node the leader and waits until it is.
+    async fn lead(&self) -> Result<(), OrderFault> {
+        let GroupWriter { node, alarm, .. } = &self.inner.writer;
+        if node.is_initialized().await.map_err(|fatal| stopped(alarm, &fatal))? {
+            // A node alone need not wait for a silence that only a leader could break.
+            node.trigger().elect(false).await.map_err(|fatal| stopped(alarm, &fatal))?;
+        } else {
+            let members = BTreeMap::from([(*node.node_id(), BasicNode::default())]);
+            node.initialize(members).await.map_err(|error| OrderFault::LogBroken {
+                what: format!("the cluster could not be begun: {error}; give the node an empty data folder"),
+            })?;
+        }
+        let mut standing = self.inner.standing.clone();
+        let led = standing.wait_for(|standing| matches!(standing, Standing::Leading(_)));
+        tokio::select! {
+            led = led => led.map(drop).map_err(|_| alarm.raised().unwrap_or(OrderFault::Closed)),
+            fault = alarm.wait() => Err(fault),
+        }
+    }
+
+    /// Puts a command into the log and waits until it is applied.
+    ///
+    /// # Errors
+    /// If the command was not taken, or if its outcome is not known; the fault says which.
+    pub async fn propose(&self, command: Command) -> Result<Outcome, OrderFault> {
+        let Inner { inbox, writer: GroupWriter { alarm, .. }, propose_timeout: timeout, .. } = &*self.inner;
+        let (caller, answer) = oneshot::channel();
+        let proposal = Proposal { command: EncodedCommand::new(&command), caller };
+        let deadline = tokio::time::Instant::now() + *timeout;
+        match tokio::time::timeout_at(deadline, inbox.send(proposal)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => return Err(alarm.raised().unwrap_or(OrderFault::Closed)),
+            Err(_) => return Err(alarm.raised().unwrap_or(OrderFault::Busy)),
+        }
+        match tokio::time::timeout_at(deadline, answer).await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(_)) => Err(alarm.raised().unwrap_or(OrderFault::Closed)),
+            Err(_) => Err(alarm.raised().unwrap_or(OrderFault::Timeout { waited: *timeout })),
+        }
+    }
+
+    /// Waits until the machine holds everything that was acknowledged before; the index it has applied by then.
+    ///
+    /// # Errors
+    /// If this node does not lead, or cannot confirm in time that it does.
+    pub async fn barrier(&self) -> Result<u64, OrderFault> {
+        self.inner.barrier.pass().await
+    }
+
+    /// An index whose effect every later [`Order::read`] sees: what a stale read says of itself. 0 before the first.
+    pub fn applied_index(&self) -> u64 {
+        self.inner.applier.applied()
+    }
+
+    /// Looks at the machine. Applying waits meanwhile, so a look is short.
+    ///
+    /// # Panics
+    /// If the machine has met a contradiction: what it holds must not be read.
+    pub fn read<R>(&self, look: impl FnOnce(&Machine<DiskTables>) -> R) -> R {
+        look(&self.inner.applier.machine())
+    }
+
+    /// What was done so far.
+    pub fn counters(&self) -> OrderCounters {
+        let Inner { writer: GroupWriter { counts, waiting, .. }, barrier, log, applier, .. } = &*self.inner;
+        OrderCounters {
+            commands: counts.commands.load(Ordering::Relaxed),
+            groups: counts.groups.load(Ordering::Relaxed),
+            waiting: waiting.len() as u64,
+            barriers: barrier.passed(),
+            unknown_tokens: waiting.unknown(),
+            log: log.counters(),
+            log_first_index: log.first_index(),
+            log_last_index: log.last_index(),
+            applied_index: applier.applied(),
+        }
+    }
+
+    /// Makes a checkpoint now and cuts the log behind it; returns before either is done.
+    ///
+    /// # Errors
+    /// If the node has stopped.
+    pub async fn snapshot_now(&self) -> Result<(), OrderFault> {
+        let GroupWriter { node, alarm, .. } = &self.inner.writer;
+        node.trigger().snapshot().await.map_err(|fatal| stopped(alarm, &fatal))
+    }
+
+    /// Resolves when the node cannot go on: the process should then end with a failure.
+    pub fn fault(&self) -> impl Future<Output = OrderFault> + Send + 'static {
+        self.inner.writer.alarm.wait()
+    }
+
+    /// Answers everything that was taken, then stops and closes the log. The tables are closed with the last clone.
+    ///
+    /// # Errors
+    /// If the tables could not be made durable, or if the node had met a fault before.
+    pub async fn shutdown(self) -> Result<(), OrderFault> {
+        let Inner { writer: GroupWriter { node, alarm, waiting, .. }, applier, stop, log, tables_free, .. } = &*self.inner;
+        stop.send_replace(true);
+        let mut tasks = self.inner.take_tasks().into_iter();
+        if let Some(batcher) = tasks.next() {
+            // Whoever still waits has given up by then.
+            drop(tokio::time::timeout(self.inner.propose_timeout, batcher).await);
+        }
+        if let Err(error) = node.shutdown().await {
+            tracing::warn!(%error, "raft did not end in order");
+        }
+        waiting.fail_all(&OrderFault::Closed);
+        for task in tasks {
+            task.abort();
+            // It was told to end, so its end is no news.
+            drop(task.await);
+        }
+        tables_free.lock().await.recv().await;
+        let closing = (Arc::clone(applier), log.clone());
+        let persisted = tokio::task::spawn_blocking(move || {
+            let (applier, log) = closing;
+            log.close();
+            applier.persist()
+        });
+        persisted.await.unwrap_or_else(|panic| Err(OrderFault::Contradiction { what: panic.to_string() }))?;
+        alarm.raised().map_or(Ok(()), Err)
+    }
+
+    /// The way that groups are written, for tests that write their own.
+    #[cfg(test)]
+    pub(crate) fn writer(&self) -> &GroupWriter {
+        &self.inner.writer
+    }
+}
+
+/// What was found on disk.
+struct Opened {
+    log: Log,
+    recovered: Recovered,
+    machine: Machine<DiskTables>,
+    position: Position,
+}
+
+impl Opened {
+    /// Opens the log and the machine, off the threads that must not block.
+    async fn open(disk: Arc<dyn Disk>, options: &OrderOptions, mut tables: DiskTables) -> Result<Opened, OrderFault> {
+        let (folder, settings, snapshots) =
+            (options.log_folder.clone(), options.log, options.snapshot_folder.clone());
+        let opening = tokio::task::spawn_blocking(move || {
+            let (log, recovered) = Log::open_on(disk, &folder, settings)?;
+            let position = checkpoint::recover(&mut tables, &snapshots, recovered.purged_upto)?;
+            Ok(Opened { log, recovered, machine: Machine::open(tables), position })
+        });
+        opening.await.unwrap_or_else(|panic| Err(OrderFault::Contradiction { what: panic.to_string() }))
+    }
+
+    /// Refuses data that another node wrote: under another id this one would never be elected.
+    fn check_node(&self, node: u64) -> Result<(), OrderFault> {
+        let Recovered { cut_bytes, .. } = self.recovered;
+        if cut_bytes > 0 {
+            tracing::info!(cut_bytes, "cut an unfinished write, which nobody had been told of, from the log's end");
+        }
+        let voters: Vec<u64> = self.position.membership.voter_ids().collect();
+        if voters.is_empty() || voters.contains(&node) {
+            return Ok(());
+        }
+        Err(OrderFault::Settings {
+            what: format!("the data folder belongs to node {voters:?}, not to node {node}; give the node its own id or folder"),
+        })
+    }
+}
+
+/// What a running order is made of.
+struct Parts {
+    node: Node,
+    applier: Arc<Applier>,
+    alarm: Alarm,
+    waiting: Arc<Waiting>,
+    role: Arc<Role>,
+    log: Log,
+    checkpoint: Arc<Checkpoint>,
+    tables_free: mpsc::Receiver<()>,
+}
+
+/// Cuts the log whenever enough bytes were applied; raft itself counts entries only, and a group may be large.
+async fn cut_when_due(node: Node, checkpoint: Arc<Checkpoint>) {
+    loop {
+        checkpoint.due().await;
+        if node.trigger().snapshot().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Why raft does not answer.
+fn stopped(alarm: &Alarm, fatal: &openraft::errors::Fatal<crate::raft::Types>) -> OrderFault {
+    alarm.raised().unwrap_or_else(|| match fatal {
+        openraft::errors::Fatal::Stopped => OrderFault::Closed,
+        openraft::errors::Fatal::StorageError(_) | openraft::errors::Fatal::Panicked => {
+            OrderFault::Contradiction { what: format!("raft stopped: {fatal}") }
+        }
+    })
+}

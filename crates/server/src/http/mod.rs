@@ -1,0 +1,75 @@
+//! HTTP: the paths under `/v1`, and those that look after the server.
+
+pub mod accept;
+mod answer;
+mod events;
+mod extract;
+mod objects;
+mod status;
+mod submissions;
+mod work;
+
+use crate::auth;
+use crate::consume_socket;
+use crate::service::Service;
+pub(crate) use answer::Refused;
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::routing::get;
+use utoipa::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+use windlass_api::problem::{Problem, ProblemCode};
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Windlass",
+        description = "Moves work too big to run in one go, one chunk at a time. Errors are RFC 9457 problem details. \
+                       Consumers that want more than a few chunks a second use the WebSocket at `/v1/consume`.",
+        license(name = "Apache-2.0", identifier = "Apache-2.0")
+    ),
+    components(schemas(Problem))
+)]
+struct Described;
+
+/// The router of all doors, and the OpenAPI document of those that speak JSON.
+pub fn router(service: Service) -> Router {
+    let (described, mut document) = OpenApiRouter::with_openapi(Described::openapi())
+        .routes(routes!(submissions::submit, submissions::list))
+        .routes(routes!(submissions::show))
+        .routes(routes!(submissions::wait))
+        .routes(routes!(submissions::results))
+        .routes(routes!(submissions::cancel))
+        .routes(routes!(submissions::retry_failed))
+        .routes(routes!(work::reserve))
+        .routes(routes!(work::complete))
+        .routes(routes!(work::fail))
+        .routes(routes!(work::extend))
+        .routes(routes!(work::release))
+        .routes(routes!(events::events))
+        .routes(routes!(objects::put, objects::get))
+        .routes(routes!(status::status))
+        .split_for_parts();
+    document.info.version = env!("CARGO_PKG_VERSION").into();
+    let document = document.to_json().expect("the document is made of plain values");
+
+    described
+        .route("/v1/consume", get(consume_socket::consume))
+        .route("/v1/openapi.json", get(async || ([("content-type", "application/json")], document)))
+        .route("/metrics", get(status::metrics))
+        .route_layer(axum::middleware::from_fn_with_state(service.clone(), auth::check))
+        // Whoever looks after the process needs no token to see that it lives.
+        .route("/health", get(status::health))
+        .route("/ready", get(status::ready))
+        .fallback(async || {
+            Refused(Problem::new(ProblemCode::PathUnknown, "there is nothing here; /v1/openapi.json lists all paths"))
+        })
+        .method_not_allowed_fallback(async || {
+            let detail = "this path has other methods; /v1/openapi.json lists them";
+            Refused(Problem::new(ProblemCode::MethodNotAllowed, detail))
+        })
+        // Every reader of a body has its own limit.
+        .layer(DefaultBodyLimit::disable())
+        .with_state(service)
+}

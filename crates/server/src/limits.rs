@@ -1,0 +1,57 @@
+//! The doors' own maximums and times, with their reasons. The machine's are in `windlass_core::limits`.
+
+use std::time::Duration;
+
+/// A JSON body holds at most a report of 16,384 chunks of about 120 bytes each, and some room.
+pub const JSON_BODY_BYTES_MAX: usize = 4 * 1_024 * 1_024;
+
+/// An object of this size is held in memory while it is written; chunks are meant to be far smaller.
+pub const OBJECT_BYTES_MAX: usize = 64 * 1_024 * 1_024;
+
+/// A long wait must end before common proxies cut a silent connection after five minutes.
+pub const WAIT_MS_MAX: u64 = 300_000;
+
+/// How long `wait` waits if the caller does not say.
+pub const WAIT_MS_DEFAULT: u64 = 30_000;
+
+/// A reserve that waits longer than this should be a WebSocket.
+pub const RESERVE_WAIT_MS_MAX: u64 = 60_000;
+
+/// A lease shorter than this is over before a slow network has carried the answer.
+pub const LEASE_MS_MIN: u64 = 1_000;
+
+/// A lease longer than this keeps a chunk of a vanished caller away from all others for too long; extend it instead.
+pub const LEASE_MS_MAX: u64 = 24 * 60 * 60_000;
+
+/// Rows of a page if the caller does not say.
+pub const PAGE_ROWS_DEFAULT: usize = 100;
+
+/// Troubles shown with a submission: enough to see what is wrong.
+pub const TROUBLES_SHOWN: usize = 10;
+
+/// Reserves that one session may have waiting: more would only hide a client that forgot its requests.
+pub const RESERVES_PER_SESSION_MAX: usize = 64;
+
+/// Reports of one session that may be on their way through the log; then the session is not read until some are answered.
+pub const REPORTS_PER_SESSION_MAX: usize = 256;
+
+/// Submissions whose `about` is kept at hand; 4,096 of a few kilobytes are a few megabytes.
+pub const ABOUTS_AT_HAND_MAX: usize = 4_096;
+
+/// An `about` larger than this is read from the tables each time.
+pub const ABOUT_AT_HAND_BYTES_MAX: usize = 8 * 1_024;
+
+/// A frame of work is cut off here and goes on in the next.
+pub const WORK_FRAME_BYTES: usize = 512 * 1_024;
+
+/// Submissions that one event stream may name: as many ids fit a URL of 64 KiB.
+pub const EVENTS_SUBMISSIONS_MAX: usize = 3_000;
+
+/// Progress of the same submission is told at most this often on one stream.
+pub const PROGRESS_EVERY: Duration = Duration::from_millis(100);
+
+/// An event stream that is silent longer than this might be dead: a comment line shows that it is not.
+pub const EVENTS_KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// A dead connection is noticed after this many silent heartbeats.
+pub const HEARTBEATS_MISSED_MAX: u32 = 3;

@@ -1,0 +1,63 @@
+//! Metrics: what is counted as it happens, and what is looked up when somebody asks.
+
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use std::sync::OnceLock;
+use windlass_api::json::StatusInfo;
+use windlass_order::OrderCounters;
+
+/// The recorder of this process; made once, whoever asks first.
+pub fn recorder() -> &'static PrometheusHandle {
+    static RECORDER: OnceLock<PrometheusHandle> = OnceLock::new();
+    RECORDER.get_or_init(|| {
+        let handle = PrometheusBuilder::new().install_recorder().expect("only this function installs a recorder");
+        describe();
+        handle
+    })
+}
+
+fn describe() {
+    use metrics::{describe_counter, describe_gauge};
+    describe_counter!("windlass_commands_total", "Commands put through the log, by command.");
+    describe_counter!("windlass_problems_total", "Requests answered with a problem, by code.");
+    describe_counter!("windlass_reserved_chunks_total", "Chunks handed out.");
+    describe_counter!("windlass_completed_chunks_total", "Chunks whose completion was accepted.");
+    describe_counter!("windlass_failed_attempts_total", "Attempts whose failure was counted.");
+    describe_gauge!("windlass_submissions_running", "Submissions that run.");
+    describe_gauge!("windlass_chunks_unsettled", "Chunks of running submissions that are neither done nor failed.");
+    describe_gauge!("windlass_chunks_ready", "Chunks that could be handed out now.");
+    describe_gauge!("windlass_chunks_reserved", "Chunks that consumers work on.");
+    describe_gauge!("windlass_chunks_delayed", "Chunks that wait for a retry.");
+    describe_gauge!("windlass_consumers", "Sessions of consumers.");
+    describe_gauge!("windlass_reserves_waiting", "Reserve requests that wait for work.");
+    describe_gauge!("windlass_watchers", "Those who watch submissions.");
+    describe_gauge!("windlass_applied_index", "The last applied index of the log.");
+    describe_counter!("windlass_log_syncs_total", "fsyncs of the log.");
+    describe_counter!("windlass_log_records_total", "Records written to the log.");
+    describe_counter!("windlass_log_bytes_total", "Bytes written to the log.");
+    describe_counter!("windlass_unknown_tokens_total", "Applied commands of this member that nobody waited for.");
+}
+
+/// The metrics as Prometheus' text.
+pub fn render(status: &StatusInfo, order: &OrderCounters, watchers: u64) -> String {
+    use metrics::{counter, gauge};
+    #[expect(clippy::cast_precision_loss, reason = "gauges are floating point, and exact up to 2^53")]
+    let values = [
+        ("windlass_submissions_running", status.submissions_running as f64),
+        ("windlass_chunks_unsettled", status.chunks_unsettled as f64),
+        ("windlass_chunks_ready", status.chunks_ready as f64),
+        ("windlass_chunks_reserved", status.chunks_reserved as f64),
+        ("windlass_chunks_delayed", status.chunks_delayed as f64),
+        ("windlass_consumers", status.consumers as f64),
+        ("windlass_reserves_waiting", status.waiting as f64),
+        ("windlass_watchers", watchers as f64),
+        ("windlass_applied_index", status.applied_index as f64),
+    ];
+    for (name, value) in values {
+        gauge!(name).set(value);
+    }
+    counter!("windlass_log_syncs_total").absolute(order.log.syncs);
+    counter!("windlass_log_records_total").absolute(order.log.records);
+    counter!("windlass_log_bytes_total").absolute(order.log.bytes_written);
+    counter!("windlass_unknown_tokens_total").absolute(order.unknown_tokens);
+    recorder().render()
+}

@@ -1,0 +1,196 @@
+//! The node: puts the parts together, and takes them apart again in order.
+
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::http;
+use crate::http::accept::AcceptOptions;
+use crate::metrics;
+use crate::roles::announcer::Announcer;
+use crate::roles::dispatcher::{Dispatcher, Event};
+use crate::service::Service;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use windlass_core::batch::reserver::LostTooOften;
+use windlass_core::entry::{Command, Fail, FailedAttempt};
+use windlass_order::{Order, OrderFault, OrderOptions, RoleEvent};
+use windlass_store::fault::StoreFault;
+use windlass_store::folder::DataFolder;
+use windlass_store::objects::Objects;
+use windlass_store::tables::DiskTables;
+
+/// A node alone has this id.
+const NODE_ALONE: u64 = 1;
+
+/// While draining, how often to look whether every report has come in.
+const DRAIN_LOOK: Duration = Duration::from_millis(20);
+
+/// Why a node could not start, or had to stop.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeFault {
+    /// A setting cannot be.
+    #[error("{0}")]
+    Config(String),
+    /// The address cannot be listened on.
+    #[error("could not listen on {address}: {source}; {}", advice(source))]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// The data folder or the object store cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreFault),
+    /// The log cannot go on.
+    #[error(transparent)]
+    Order(#[from] OrderFault),
+}
+
+fn advice(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        std::io::ErrorKind::AddrInUse => "another process has this port: stop it, or choose another with --listen",
+        std::io::ErrorKind::PermissionDenied => "ports below 1024 need rights: choose another with --listen",
+        _ => "choose an address of this machine with --listen",
+    }
+}
+
+/// A running server.
+pub struct Node {
+    service: Service,
+    address: SocketAddr,
+    stop: CancellationToken,
+    accepting: JoinHandle<()>,
+    roles: Vec<JoinHandle<()>>,
+    _folder: DataFolder,
+}
+
+impl Node {
+    /// Starts a server: opens its data, plays back its log, leads, and opens its doors.
+    pub async fn start(config: Config) -> Result<Node, NodeFault> {
+        if let Some(problem) = config.problem() {
+            return Err(NodeFault::Config(problem));
+        }
+        metrics::recorder();
+        raise_open_files();
+        // The port is taken first: a second server on the same port must not even look at the data.
+        let listener = TcpListener::bind(config.listen).await;
+        let listener = listener.map_err(|source| NodeFault::Listen { address: config.listen, source })?;
+        let address = listener.local_addr().map_err(|source| NodeFault::Listen { address: config.listen, source })?;
+
+        let folder = DataFolder::open(&config.data)?;
+        let own_objects = || folder.objects().to_string_lossy().into_owned();
+        let objects = Objects::open(&config.objects.clone().unwrap_or_else(own_objects))?;
+        let tables = DiskTables::open(&folder.tables())?;
+        let mut options = OrderOptions::new(NODE_ALONE, folder.log(), folder.snapshots());
+        options.snapshot_every_entries = config.checkpoint_every_entries;
+        let (role_events, roles) = mpsc::unbounded_channel();
+        let order = Order::open(options, tables, role_events).await?;
+
+        let clock = Clock::start();
+        let (dispatcher, events) = mpsc::unbounded_channel();
+        let (lost_out, lost) = mpsc::unbounded_channel();
+        let dispatching = Dispatcher::new(clock, config.session_times(), lost_out).run(events);
+        let accept = AcceptOptions {
+            header_timeout: Duration::from_millis(config.header_timeout_ms),
+            connections_max: config.connections_max,
+        };
+        let service = Service::new(config, clock, order, dispatcher, Announcer::default(), objects);
+        let stop = CancellationToken::new();
+        let roles = vec![
+            tokio::spawn(dispatching),
+            tokio::spawn(tell_roles(service.clone(), roles)),
+            tokio::spawn(count_losses(service.clone(), lost)),
+        ];
+        let router = http::router(service.clone());
+        let accepting = tokio::spawn(http::accept::serve(listener, router, accept, stop.clone()));
+        Ok(Node { service, address, stop, accepting, roles, _folder: folder })
+    }
+
+    /// Where the doors are.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where the objects are.
+    pub fn objects(&self) -> &str {
+        self.service.objects().address()
+    }
+
+    /// Ends when the node cannot go on; it must be stopped then.
+    pub fn fault(&self) -> impl Future<Output = OrderFault> + Send + 'static {
+        self.service.order().fault()
+    }
+
+    /// Drains, then stops: hands out no more, gives consumers time to report, answers what is under way, closes the log.
+    pub async fn stop(self) -> Result<(), NodeFault> {
+        self.service.begin_stop();
+        let drain = Duration::from_millis(self.service.config().drain_ms);
+        let drained = async {
+            while let Ok(status) = self.service.ask(Event::Status).await
+                && status.out > 0
+            {
+                tokio::time::sleep(DRAIN_LOOK).await;
+            }
+        };
+        drop(tokio::time::timeout(drain, drained).await);
+        self.stop.cancel();
+        let mut accepting = self.accepting;
+        if tokio::time::timeout(drain, &mut accepting).await.is_err() {
+            accepting.abort();
+        }
+        let stopped = self.service.order().clone().shutdown().await;
+        for role in self.roles {
+            role.abort();
+        }
+        Ok(stopped?)
+    }
+}
+
+/// Hands what was applied to those who act on it.
+async fn tell_roles(service: Service, mut events: mpsc::UnboundedReceiver<RoleEvent>) {
+    while let Some(event) = events.recv().await {
+        let told = match event {
+            RoleEvent::Led { epoch, token_key, unsettled, .. } => {
+                service.set_token_key(Some(token_key));
+                Event::Led { epoch, token_key, unsettled }
+            }
+            RoleEvent::Effects { effects, .. } => {
+                service.announcer().announce(&effects);
+                Event::Effects(Arc::new(effects))
+            }
+            RoleEvent::Lost => {
+                service.set_token_key(None);
+                Event::Lost
+            }
+        };
+        drop(service.dispatcher().send(told));
+    }
+}
+
+/// Counts the loss of a chunk whose consumers keep vanishing as a failed attempt.
+async fn count_losses(service: Service, mut lost: mpsc::UnboundedReceiver<LostTooOften>) {
+    while let Some(LostTooOften { chunk, attempt, losses }) = lost.recv().await {
+        let reason = format!("{losses} consumers vanished while they worked on this chunk");
+        let failed = vec![FailedAttempt { chunk: chunk.chunk, attempt, reason }];
+        let fail = Command::Fail(Fail { submission: chunk.submission, failed });
+        if let Err(problem) = service.propose(fail).await {
+            tracing::warn!(submission = %chunk.submission, chunk = %chunk.chunk, %problem, "a loss could not be counted");
+        }
+    }
+}
+
+/// Ten thousand consumers need ten thousand file handles; the usual soft limit is 1,024.
+fn raise_open_files() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!(%error, "the limit of open files could not be raised");
+    }
+}

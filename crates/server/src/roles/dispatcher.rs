@@ -1,0 +1,470 @@
+//! The Dispatcher: owns the reserver, knows the consumers' sessions, and gives waiting consumers their work.
+//!
+//! Invariants
+//! - While a chunk is ready, no reserve that could take it waits.
+//! - Work that its asker never received goes back unharmed.
+//! - A session without a connection lives for the grace time; one without a heartbeat loses its connection first.
+
+use crate::clock::Clock;
+use crate::config::SessionTimes;
+use crate::limits::HEARTBEATS_MISSED_MAX;
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use tokio::sync::{mpsc, oneshot};
+use windlass_core::batch::reserver::{HandOut, Holder, LostTooOften, Reserver, SessionId, Standing};
+use windlass_core::batch::state::Unsettled;
+use windlass_core::batch::strategy::Strategy;
+use windlass_core::batch::tokens::AttemptToken;
+use windlass_core::entry::Effect;
+use windlass_core::ids::{ChunkName, Epoch};
+use windlass_core::time::At;
+
+/// What the Dispatcher is told and asked.
+#[derive(Debug)]
+pub enum Event {
+    /// This node leads from here on.
+    Led {
+        /// Under this epoch.
+        epoch: Epoch,
+        /// The key of tokens.
+        token_key: [u8; 16],
+        /// What can be handed out.
+        unsettled: Vec<Unsettled>,
+    },
+    /// Entries were applied.
+    Effects(Arc<Vec<Effect>>),
+    /// This node leads no more.
+    Lost,
+    /// A consumer has connected.
+    Connect {
+        /// The session to go on with.
+        resume: Option<SessionId>,
+        /// Its name.
+        name: String,
+        /// Where its work goes.
+        out: mpsc::UnboundedSender<ToSession>,
+        /// Gets the session, and the number of its connection.
+        reply: oneshot::Sender<(SessionId, u64)>,
+    },
+    /// A consumer has shown that it lives.
+    Seen(SessionId),
+    /// A connection is gone; the session has the grace time to come back.
+    Disconnect {
+        /// The session.
+        session: SessionId,
+        /// The connection: an old one's end does not end its successor.
+        connection: u64,
+    },
+    /// A reserve.
+    Reserve(Ask),
+    /// Chunks that a session still works on.
+    Reassert(SessionId, Vec<(ChunkName, AttemptToken)>, oneshot::Sender<Vec<Standing>>),
+    /// Chunks that come back unharmed.
+    Release(Vec<(ChunkName, AttemptToken)>, oneshot::Sender<Vec<Standing>>),
+    /// Leases that go on until the given time.
+    Extend(Vec<(ChunkName, AttemptToken)>, At, oneshot::Sender<Vec<Standing>>),
+    /// What tokens are good for.
+    Standing(Vec<(ChunkName, AttemptToken)>, oneshot::Sender<Vec<Standing>>),
+    /// How things are.
+    Status(oneshot::Sender<DispatcherStatus>),
+    /// Hand out no more.
+    Drain,
+}
+
+/// What a session gets.
+#[derive(Debug)]
+pub enum ToSession {
+    /// Work for a reserve.
+    Work {
+        /// The request it answers.
+        request: u64,
+        /// The chunks.
+        hand_outs: Vec<HandOut>,
+    },
+    /// The server is about to stop.
+    Draining,
+    /// The consumer showed no heartbeat.
+    Silent,
+}
+
+/// A reserve that is to be answered.
+#[derive(Debug)]
+pub struct Ask {
+    /// How many chunks at most.
+    pub max: usize,
+    /// Which ones.
+    pub strategy: Strategy,
+    /// Who asks.
+    pub asker: Asker,
+}
+
+/// Who asks for work.
+#[derive(Debug)]
+pub enum Asker {
+    /// A session.
+    Session {
+        /// The session.
+        session: SessionId,
+        /// Its connection: an answer for an earlier one would not be understood.
+        connection: u64,
+        /// The number of its request.
+        request: u64,
+    },
+    /// A caller without a session; dropping the receiver withdraws the ask.
+    Lease {
+        /// How long the reservation holds.
+        lease_ms: u64,
+        /// Whether to wait if nothing is ready.
+        wait: bool,
+        /// Gets the chunks and the deadline.
+        reply: oneshot::Sender<(Vec<HandOut>, At)>,
+    },
+}
+
+/// How things are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DispatcherStatus {
+    /// Chunks ready.
+    pub ready: u64,
+    /// Chunks out.
+    pub out: usize,
+    /// Chunks that wait for a retry.
+    pub delayed: usize,
+    /// Sessions.
+    pub sessions: usize,
+    /// Reserves that wait.
+    pub waiting: usize,
+}
+
+#[derive(Debug)]
+struct Session {
+    name: String,
+    connection: Option<Connection>,
+    connections: u64,
+    seen: At,
+}
+
+#[derive(Debug)]
+struct Connection {
+    number: u64,
+    out: mpsc::UnboundedSender<ToSession>,
+}
+
+/// See the file's head.
+#[derive(Debug)]
+pub struct Dispatcher {
+    clock: Clock,
+    times: SessionTimes,
+    reserver: Option<Reserver>,
+    sessions: HashMap<SessionId, Session>,
+    /// When to look at a session again: its deadline when it was last looked at, or earlier.
+    looks: BTreeSet<(At, SessionId)>,
+    waiting: VecDeque<Ask>,
+    look_at_waiting_from: usize,
+    draining: bool,
+    lost_too_often: mpsc::UnboundedSender<LostTooOften>,
+}
+
+/// Where the Dispatcher gets its events.
+pub type DispatcherHandle = mpsc::UnboundedSender<Event>;
+
+/// Below this many, forgetting withdrawn asks is not worth a walk.
+const WAITING_LOOKED_AT_MIN: usize = 1_024;
+
+/// A number that nobody can guess, for sessions and seeds.
+pub(crate) fn unguessable() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    std::collections::hash_map::RandomState::new().build_hasher().finish()
+}
+
+impl Dispatcher {
+    /// A Dispatcher that leads nothing yet; chunks whose consumers keep vanishing go to `lost_too_often`.
+    pub fn new(
+        clock: Clock,
+        times: SessionTimes,
+        lost_too_often: mpsc::UnboundedSender<LostTooOften>,
+    ) -> Dispatcher {
+        Dispatcher {
+            clock,
+            times,
+            reserver: None,
+            sessions: HashMap::new(),
+            looks: BTreeSet::new(),
+            waiting: VecDeque::new(),
+            look_at_waiting_from: WAITING_LOOKED_AT_MIN,
+            draining: false,
+            lost_too_often,
+        }
+    }
+
+    /// Handles events until every handle is gone.
+    pub async fn run(mut self, mut events: mpsc::UnboundedReceiver<Event>) {
+        const EVENTS_AT_ONCE: usize = 256;
+        let mut batch = Vec::with_capacity(EVENTS_AT_ONCE);
+        loop {
+            let pause = self.next_tick().map(|at| self.clock.until(at));
+            let received = match pause {
+                Some(pause) => tokio::time::timeout(pause, events.recv_many(&mut batch, EVENTS_AT_ONCE)).await,
+                None => Ok(events.recv_many(&mut batch, EVENTS_AT_ONCE).await),
+            };
+            if received == Ok(0) {
+                return;
+            }
+            let now = self.clock.now();
+            self.tick(now);
+            for event in batch.drain(..) {
+                self.handle(event, now);
+                self.serve_waiting(now);
+            }
+            self.serve_waiting(now);
+        }
+    }
+
+    /// When the next tick has something to do.
+    pub fn next_tick(&self) -> Option<At> {
+        let look = self.looks.first().map(|it| it.0);
+        let reserver = self.reserver.as_ref().and_then(Reserver::next_tick);
+        look.into_iter().chain(reserver).min()
+    }
+
+    /// Does what is due.
+    pub fn tick(&mut self, now: At) {
+        while let Some((at, session)) = self.looks.first().copied()
+            && at <= now
+        {
+            self.looks.remove(&(at, session));
+            self.look_at(session, now);
+        }
+        if let Some(reserver) = &mut self.reserver {
+            let lost = reserver.tick(now);
+            self.report(lost);
+        }
+    }
+
+    /// Handles one event; call [`Dispatcher::serve_waiting`] after it.
+    pub fn handle(&mut self, event: Event, now: At) {
+        match event {
+            Event::Led { epoch, token_key, unsettled } => {
+                self.reserver = Some(Reserver::new(epoch, token_key, unguessable(), &unsettled));
+            }
+            Event::Effects(effects) => {
+                if let Some(reserver) = &mut self.reserver {
+                    effects.iter().for_each(|effect| reserver.absorb(effect));
+                }
+            }
+            Event::Lost => self.reserver = None,
+            Event::Connect { resume, name, out, reply } => self.connect(resume, name, out, reply, now),
+            Event::Seen(session) => {
+                if let Some(session) = self.sessions.get_mut(&session) {
+                    session.seen = now;
+                }
+            }
+            Event::Disconnect { session, connection } => self.disconnect(session, connection, now),
+            Event::Reserve(ask) => self.reserve(ask, now),
+            Event::Reassert(session, chunks, reply) => {
+                self.answer(&chunks, reply, |reserver, name, token| reserver.reassert(session, name, token));
+            }
+            Event::Release(chunks, reply) => self.answer(&chunks, reply, Reserver::release),
+            Event::Extend(chunks, until, reply) => {
+                self.answer(&chunks, reply, |reserver, name, token| reserver.extend(name, token, until));
+            }
+            Event::Standing(chunks, reply) => {
+                self.answer(&chunks, reply, |reserver, name, token| reserver.standing(name, token));
+            }
+            Event::Status(reply) => drop(reply.send(self.status())),
+            Event::Drain => self.drain(),
+        }
+    }
+
+    /// Gives those who wait their work, first come, first served, as long as there is some.
+    pub fn serve_waiting(&mut self, now: At) {
+        while !self.has_nothing()
+            && let Some(ask) = self.waiting.pop_front()
+        {
+            self.serve(ask, now);
+        }
+    }
+
+    fn reserve(&mut self, ask: Ask, now: At) {
+        if !self.has_nothing() {
+            // Whoever came before has been served, or there would be nothing left.
+            self.serve(ask, now);
+        } else if let Asker::Lease { wait: false, reply, .. } = ask.asker {
+            drop(reply.send((Vec::new(), now)));
+        } else {
+            self.waiting.push_back(ask);
+            self.drop_withdrawn();
+        }
+    }
+
+    fn has_nothing(&self) -> bool {
+        self.draining || self.reserver.as_ref().is_none_or(|reserver| reserver.ready_len() == 0)
+    }
+
+    /// Answers an ask while something is ready.
+    fn serve(&mut self, ask: Ask, now: At) {
+        let Some(reserver) = &mut self.reserver else { return };
+        match ask.asker {
+            Asker::Session { session, connection, request } => {
+                let Some(out) = connection_of(&self.sessions, session, connection) else { return };
+                let hand_outs = reserver.reserve(Holder::Session(session), ask.max, &ask.strategy);
+                if let Err(unsent) = out.send(ToSession::Work { request, hand_outs })
+                    && let ToSession::Work { hand_outs, .. } = unsent.0
+                {
+                    take_back(reserver, &hand_outs);
+                }
+            }
+            Asker::Lease { lease_ms, reply, .. } if !reply.is_closed() => {
+                let until = now.after_ms(lease_ms);
+                let hand_outs = reserver.reserve(Holder::Lease { until }, ask.max, &ask.strategy);
+                if let Err((unsent, _)) = reply.send((hand_outs, until)) {
+                    take_back(reserver, &unsent);
+                }
+            }
+            Asker::Lease { .. } => {}
+        }
+    }
+
+    /// Forgets asks that were withdrawn, each time the queue has doubled: O(1) for each ask.
+    fn drop_withdrawn(&mut self) {
+        if self.waiting.len() < self.look_at_waiting_from {
+            return;
+        }
+        let sessions = &self.sessions;
+        self.waiting.retain(|ask| match &ask.asker {
+            Asker::Session { session, connection, .. } => {
+                connection_of(sessions, *session, *connection).is_some()
+            }
+            Asker::Lease { reply, .. } => !reply.is_closed(),
+        });
+        self.look_at_waiting_from = WAITING_LOOKED_AT_MIN.max(2 * self.waiting.len());
+    }
+
+    fn connect(
+        &mut self,
+        resume: Option<SessionId>,
+        name: String,
+        out: mpsc::UnboundedSender<ToSession>,
+        reply: oneshot::Sender<(SessionId, u64)>,
+        now: At,
+    ) {
+        // A session that this leadership does not know is taken over by its old number: a consumer that comes back after a
+        // restart goes on where it was.
+        let id = resume.unwrap_or_else(|| SessionId(unguessable()));
+        let session = self.sessions.entry(id).or_insert_with(|| Session {
+            name: String::new(),
+            connection: None,
+            connections: 0,
+            seen: now,
+        });
+        session.name = name;
+        session.seen = now;
+        session.connections += 1;
+        let number = session.connections;
+        if self.draining {
+            drop(out.send(ToSession::Draining));
+        }
+        session.connection = Some(Connection { number, out });
+        self.looks.insert((now.after_ms(self.times.heartbeat_ms), id));
+        if reply.send((id, number)).is_err() {
+            self.disconnect(id, number, now);
+        }
+    }
+
+    fn disconnect(&mut self, id: SessionId, connection: u64, now: At) {
+        if let Some(session) = self.sessions.get_mut(&id)
+            && session.connection.as_ref().is_some_and(|it| it.number == connection)
+        {
+            session.connection = None;
+            session.seen = now;
+            self.looks.insert((now.after_ms(self.times.grace_ms), id));
+        }
+    }
+
+    /// Drops the connection of a silent consumer, and the session of one that did not come back.
+    fn look_at(&mut self, id: SessionId, now: At) {
+        let silent_after_ms = self.times.heartbeat_ms * u64::from(HEARTBEATS_MISSED_MAX);
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        let deadline = match &session.connection {
+            Some(_) => session.seen.after_ms(silent_after_ms),
+            None => session.seen.after_ms(self.times.grace_ms),
+        };
+        if deadline > now {
+            self.looks.insert((deadline, id));
+        } else if let Some(connection) = session.connection.take() {
+            tracing::warn!(session = id.0, name = session.name, "a consumer shows no heartbeat; its connection is dropped");
+            drop(connection.out.send(ToSession::Silent));
+            session.seen = now;
+            self.looks.insert((now.after_ms(self.times.grace_ms), id));
+        } else {
+            tracing::debug!(session = id.0, name = session.name, "a session did not come back");
+            self.sessions.remove(&id);
+            if let Some(reserver) = &mut self.reserver {
+                let lost = reserver.lose_session(id, now);
+                self.report(lost);
+            }
+        }
+    }
+
+    fn drain(&mut self) {
+        self.draining = true;
+        let now = self.clock.now();
+        for ask in self.waiting.drain(..) {
+            if let Asker::Lease { reply, .. } = ask.asker {
+                drop(reply.send((Vec::new(), now)));
+            }
+        }
+        for session in self.sessions.values() {
+            if let Some(connection) = &session.connection {
+                drop(connection.out.send(ToSession::Draining));
+            }
+        }
+    }
+
+    fn answer(
+        &mut self,
+        chunks: &[(ChunkName, AttemptToken)],
+        reply: oneshot::Sender<Vec<Standing>>,
+        mut ask: impl FnMut(&mut Reserver, ChunkName, AttemptToken) -> Standing,
+    ) {
+        // Without a leadership there is no answer: dropping the reply tells the asker.
+        if let Some(reserver) = &mut self.reserver {
+            drop(reply.send(chunks.iter().map(|(name, token)| ask(reserver, *name, *token)).collect()));
+        }
+    }
+
+    fn report(&self, lost: Vec<LostTooOften>) {
+        for it in lost {
+            // During a stop nobody counts losses any more.
+            _ = self.lost_too_often.send(it);
+        }
+    }
+
+    fn status(&self) -> DispatcherStatus {
+        let reserver = self.reserver.as_ref();
+        DispatcherStatus {
+            ready: reserver.map_or(0, Reserver::ready_len),
+            out: reserver.map_or(0, Reserver::out_len),
+            delayed: reserver.map_or(0, Reserver::delayed_len),
+            sessions: self.sessions.len(),
+            waiting: self.waiting.len(),
+        }
+    }
+}
+
+fn connection_of(
+    sessions: &HashMap<SessionId, Session>,
+    session: SessionId,
+    connection: u64,
+) -> Option<&mpsc::UnboundedSender<ToSession>> {
+    let open = sessions.get(&session)?.connection.as_ref()?;
+    (open.number == connection).then_some(&open.out)
+}
+
+fn take_back(reserver: &mut Reserver, hand_outs: &[HandOut]) {
+    for hand_out in hand_outs {
+        for (chunk, token) in &hand_out.chunks {
+            reserver.release(ChunkName { submission: hand_out.submission, chunk: *chunk }, *token);
+        }
+    }
+}

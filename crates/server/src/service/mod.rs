@@ -1,0 +1,201 @@
+//! Services: what the doors ask, in the words of the rooms. HTTP and the consumers' socket both come through here.
+
+pub mod abouts;
+pub mod batch;
+pub mod reserve;
+
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::roles::announcer::Announcer;
+use crate::roles::dispatcher::{DispatcherHandle, DispatcherStatus, Event};
+use abouts::Abouts;
+use std::sync::{Arc, OnceLock, RwLock};
+use tokio::sync::oneshot;
+use windlass_api::json::{Consistency, StatusInfo};
+use windlass_api::problem::{Problem, ProblemCode};
+use windlass_core::entry::{Command, Outcome, Refusal};
+use windlass_order::{Order, OrderFault};
+use windlass_store::objects::Objects;
+
+/// Everything a door needs. Cheap to clone.
+#[derive(Clone)]
+pub struct Service {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    config: Config,
+    clock: Clock,
+    order: Order,
+    dispatcher: DispatcherHandle,
+    announcer: Announcer,
+    objects: Objects,
+    abouts: Abouts,
+    token_key: RwLock<Option<[u8; 16]>>,
+    stopping: OnceLock<()>,
+}
+
+impl Service {
+    /// The service over these parts.
+    pub fn new(
+        config: Config,
+        clock: Clock,
+        order: Order,
+        dispatcher: DispatcherHandle,
+        announcer: Announcer,
+        objects: Objects,
+    ) -> Service {
+        let inner = Inner {
+            config,
+            clock,
+            order,
+            dispatcher,
+            announcer,
+            objects,
+            abouts: Abouts::default(),
+            token_key: RwLock::new(None),
+            stopping: OnceLock::new(),
+        };
+        Service { inner: Arc::new(inner) }
+    }
+
+    /// The server's settings.
+    pub fn config(&self) -> &Config {
+        &self.inner.config
+    }
+
+    /// The server's clock.
+    pub fn clock(&self) -> Clock {
+        self.inner.clock
+    }
+
+    /// The object store.
+    pub fn objects(&self) -> &Objects {
+        &self.inner.objects
+    }
+
+    /// Who tells watchers what becomes of submissions.
+    pub fn announcer(&self) -> &Announcer {
+        &self.inner.announcer
+    }
+
+    /// Where the Dispatcher gets its events.
+    pub fn dispatcher(&self) -> &DispatcherHandle {
+        &self.inner.dispatcher
+    }
+
+    /// The ordered log and its machine.
+    pub fn order(&self) -> &Order {
+        &self.inner.order
+    }
+
+    /// What producers said of their submissions.
+    pub fn abouts(&self) -> &Abouts {
+        &self.inner.abouts
+    }
+
+    /// Notes the key of tokens when this node begins to lead, and forgets it when it ends.
+    pub fn set_token_key(&self, key: Option<[u8; 16]>) {
+        *self.inner.token_key.write().expect("nothing panics while it holds the key") = key;
+    }
+
+    /// The key of tokens, while this node leads.
+    pub fn token_key(&self) -> Result<[u8; 16], Problem> {
+        let key = *self.inner.token_key.read().expect("nothing panics while it holds the key");
+        key.ok_or_else(not_leading)
+    }
+
+    /// Whether work can be taken in and handed out.
+    pub fn is_ready(&self) -> bool {
+        self.inner.stopping.get().is_none() && self.token_key().is_ok()
+    }
+
+    /// From here on the server is about to stop: it is not ready, and hands out no more.
+    pub fn begin_stop(&self) {
+        self.inner.stopping.get_or_init(|| ());
+        drop(self.inner.dispatcher.send(Event::Drain));
+    }
+
+    /// Puts a command through the log.
+    pub async fn propose(&self, command: Command) -> Result<Outcome, Problem> {
+        let name = command.name();
+        let result = self.inner.order.propose(command).await;
+        metrics::counter!("windlass_commands_total", "command" => name).increment(1);
+        match result {
+            Ok(Outcome::Refused(refusal)) => Err(problem_of_refusal(&refusal)),
+            Ok(outcome) => Ok(outcome),
+            Err(fault) => Err(problem_of_fault(&fault)),
+        }
+    }
+
+    /// Makes sure that what is read next is fresh enough, and says how fresh it is.
+    pub async fn freshen(&self, consistency: Option<Consistency>) -> Result<u64, Problem> {
+        match consistency.unwrap_or_default() {
+            Consistency::Linearizable => {
+                self.inner.order.barrier().await.map_err(|fault| problem_of_fault(&fault))
+            }
+            Consistency::Stale => Ok(self.inner.order.applied_index()),
+        }
+    }
+
+    /// Asks the Dispatcher something that it answers at once.
+    pub async fn ask<R>(&self, event: impl FnOnce(oneshot::Sender<R>) -> Event) -> Result<R, Problem> {
+        let (reply, answer) = oneshot::channel();
+        drop(self.inner.dispatcher.send(event(reply)));
+        answer.await.map_err(|_| not_leading())
+    }
+
+    /// How the server is.
+    pub async fn status(&self) -> Result<StatusInfo, Problem> {
+        let DispatcherStatus { ready, out, delayed, sessions, waiting } = self.ask(Event::Status).await?;
+        let order = &self.inner.order;
+        let (epoch, running, unsettled) = order.read(|machine| {
+            (machine.epoch(), machine.batch().running(), machine.batch().unsettled())
+        });
+        Ok(StatusInfo {
+            version: env!("CARGO_PKG_VERSION").into(),
+            epoch: epoch.0,
+            applied_index: order.applied_index(),
+            submissions_running: running,
+            chunks_unsettled: unsettled,
+            chunks_ready: ready,
+            chunks_reserved: out,
+            chunks_delayed: delayed,
+            consumers: sessions,
+            waiting,
+        })
+    }
+}
+
+fn not_leading() -> Problem {
+    Problem::new(ProblemCode::Unavailable, "this node does not lead at the moment; try again in a second")
+}
+
+/// The answer to a refused command.
+pub fn problem_of_refusal(refusal: &Refusal) -> Problem {
+    let code = match refusal {
+        Refusal::Fenced { .. } => ProblemCode::Unavailable,
+        Refusal::SubmissionUnknown { .. } => ProblemCode::SubmissionUnknown,
+        Refusal::SubmissionOver { .. } => ProblemCode::SubmissionOver,
+        Refusal::NothingFailed { .. } => ProblemCode::NothingFailed,
+        Refusal::IdempotencyKeyReused => ProblemCode::IdempotencyKeyReused,
+        Refusal::Malformed { .. } => ProblemCode::InvalidRequest,
+    };
+    Problem::new(code, refusal.to_string())
+}
+
+/// The answer when the log could not take or answer a command.
+pub fn problem_of_fault(fault: &OrderFault) -> Problem {
+    let code = match fault {
+        OrderFault::DiskFull { .. } => ProblemCode::DiskFull,
+        OrderFault::LogBroken { .. }
+        | OrderFault::TablesBroken { .. }
+        | OrderFault::Contradiction { .. }
+        | OrderFault::Replaced
+        | OrderFault::Settings { .. } => ProblemCode::Internal,
+        OrderFault::Timeout { .. } => ProblemCode::OutcomeUnknown,
+        OrderFault::ReadTimeout { .. } | OrderFault::NotLeader | OrderFault::Closed => ProblemCode::Unavailable,
+        OrderFault::Busy => ProblemCode::Busy,
+    };
+    Problem::new(code, fault.to_string())
+}

@@ -1,0 +1,224 @@
+//! The batch room's verbs on chunks: reserve, complete, fail, extend, release, re-assert.
+
+use super::Service;
+use super::batch::unexpected;
+use crate::limits::{LEASE_MS_MAX, LEASE_MS_MIN, RESERVE_WAIT_MS_MAX};
+use crate::roles::dispatcher::{Ask, Asker, Event};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::sync::oneshot;
+use windlass_api::blob::Blob;
+use windlass_api::frames::Verdict;
+use windlass_api::json::{ReservationInfo, ReserveRequest, ReserveResponse, time_text};
+use windlass_api::objects::{input_key, output_key};
+use windlass_api::problem::{Problem, ProblemCode};
+use windlass_core::batch::reserver::{HandOut, SessionId, Standing};
+use windlass_core::batch::strategy::Strategy;
+use windlass_core::batch::submissions::Input;
+use windlass_core::batch::tokens::AttemptToken;
+use windlass_core::entry::{Command, Complete, Done, Fail, FailedAttempt, Outcome, Output, Settled};
+use windlass_core::ids::{ChunkIndex, ChunkName, SubmissionId};
+use windlass_core::limits::CHUNKS_PER_RESERVE_MAX;
+use windlass_core::time::At;
+
+/// A chunk as a door names it, with what is said of it.
+#[derive(Debug, Clone)]
+pub struct Report<T> {
+    /// Which chunk.
+    pub chunk: ChunkIndex,
+    /// The token that came with its reservation.
+    pub token: AttemptToken,
+    /// What is said of it.
+    pub said: T,
+}
+
+/// Whether a reserve can be served at all.
+pub fn check_reserve(max: usize, strategy: &Strategy) -> Result<(), Problem> {
+    if max == 0 || max > CHUNKS_PER_RESERVE_MAX {
+        let detail = format!("`max` is between 1 and {CHUNKS_PER_RESERVE_MAX}");
+        return Err(Problem::new(ProblemCode::InvalidRequest, detail));
+    }
+    match strategy.problem() {
+        Some(problem) => Err(Problem::new(ProblemCode::StrategyInvalid, problem)),
+        None => Ok(()),
+    }
+}
+
+/// The deadline of a lease.
+fn lease_ms(lease_ms: u64) -> Result<u64, Problem> {
+    if (LEASE_MS_MIN..=LEASE_MS_MAX).contains(&lease_ms) {
+        return Ok(lease_ms);
+    }
+    let detail = format!("`lease_ms` is between {LEASE_MS_MIN} and {LEASE_MS_MAX}; extend the lease as the work goes on");
+    Err(Problem::new(ProblemCode::InvalidRequest, detail))
+}
+
+impl Service {
+    /// Reserves for a caller without a session.
+    pub async fn reserve(&self, request: ReserveRequest) -> Result<ReserveResponse, Problem> {
+        check_reserve(request.max, &request.strategy)?;
+        let lease_ms = lease_ms(request.lease_ms)?;
+        let (reply, answer) = oneshot::channel();
+        let wait = Duration::from_millis(request.wait_ms.min(RESERVE_WAIT_MS_MAX));
+        let asker = Asker::Lease { lease_ms, wait: !wait.is_zero(), reply };
+        drop(self.dispatcher().send(Event::Reserve(Ask { max: request.max, strategy: request.strategy, asker })));
+        let answered = async {
+            let (hand_outs, until) = answer.await.ok()?;
+            Some(self.reservations(&hand_outs, until))
+        };
+        // Dropping the receiver withdraws the ask; what was handed out meanwhile goes back unharmed. An ask that does not
+        // wish to wait is answered at once.
+        let limit = if wait.is_zero() { Duration::from_secs(10) } else { wait };
+        let reservations = tokio::time::timeout(limit, answered).await.ok().flatten().unwrap_or_default();
+        metrics::counter!("windlass_reserved_chunks_total").increment(reservations.len() as u64);
+        Ok(ReserveResponse { reservations })
+    }
+
+    fn reservations(&self, hand_outs: &[HandOut], until: At) -> Vec<ReservationInfo> {
+        let mut reservations = Vec::new();
+        for HandOut { submission, chunks } in hand_outs {
+            let about = self.abouts().get(self.order(), *submission);
+            let payload = match &about.input {
+                Input::Inline(payload) => Some(Blob(payload.to_vec())),
+                Input::Nowhere | Input::Prefix(_) => None,
+            };
+            let opaque = (!about.opaque.is_empty()).then(|| Blob(about.opaque.to_vec()));
+            for (chunk, token) in chunks {
+                reservations.push(ReservationInfo {
+                    submission: *submission,
+                    chunk: *chunk,
+                    token: token.to_string(),
+                    input_key: match &about.input {
+                        Input::Prefix(prefix) => Some(input_key(prefix, *chunk)),
+                        Input::Nowhere | Input::Inline(_) => None,
+                    },
+                    payload: payload.clone(),
+                    opaque: opaque.clone(),
+                    metadata: about.metadata.clone(),
+                    output_key: output_key(*submission, *chunk, token.attempt),
+                    until: time_text(until),
+                });
+            }
+        }
+        reservations
+    }
+
+    /// Reports chunks of one submission as done. A late report counts if it is the first; a token that was never handed
+    /// out does not reach the log.
+    pub async fn complete(
+        &self,
+        submission: SubmissionId,
+        reports: Vec<Report<Output>>,
+    ) -> Result<Vec<Verdict>, Problem> {
+        let key = self.token_key()?;
+        let is_genuine = |report: &Report<Output>| {
+            report.token.is_of(&key, ChunkName { submission, chunk: report.chunk })
+        };
+        let genuine: Vec<bool> = reports.iter().map(is_genuine).collect();
+        let done: Vec<Done> = reports
+            .into_iter()
+            .zip(&genuine)
+            .filter(|(_, is_genuine)| **is_genuine)
+            .map(|(it, _)| Done { chunk: it.chunk, attempt: it.token.attempt, output: it.said })
+            .collect();
+        let settled = if done.is_empty() {
+            Vec::new()
+        } else {
+            self.settle(Command::Complete(Complete { submission, done })).await?
+        };
+        let verdicts = weave(settled, genuine.into_iter().map(|ok| (!ok).then_some(Verdict::TokenInvalid)));
+        let accepted = verdicts.iter().filter(|verdict| **verdict == Verdict::Accepted).count();
+        metrics::counter!("windlass_completed_chunks_total").increment(accepted as u64);
+        Ok(verdicts)
+    }
+
+    /// Reports attempts at chunks of one submission as failed. Only the holder's report counts.
+    pub async fn fail(&self, submission: SubmissionId, reports: Vec<Report<String>>) -> Result<Vec<Verdict>, Problem> {
+        let names = reports.iter().map(|it| (ChunkName { submission, chunk: it.chunk }, it.token)).collect();
+        let standings = self.ask(|reply| Event::Standing(names, reply)).await?;
+        // A chunk that the reserver does not know is settled: the machine says how.
+        let may_count = |standing: &Standing| matches!(standing, Standing::Holds | Standing::Settled);
+        let failed: Vec<FailedAttempt> = reports
+            .into_iter()
+            .zip(&standings)
+            .filter(|(_, standing)| may_count(standing))
+            .map(|(it, _)| FailedAttempt { chunk: it.chunk, attempt: it.token.attempt, reason: it.said })
+            .collect();
+        let settled = if failed.is_empty() {
+            Vec::new()
+        } else {
+            self.settle(Command::Fail(Fail { submission, failed })).await?
+        };
+        let verdicts = weave(settled, standings.into_iter().map(|it| (!may_count(&it)).then(|| verdict_of(it))));
+        let accepted = verdicts.iter().filter(|verdict| **verdict == Verdict::Accepted).count();
+        metrics::counter!("windlass_failed_attempts_total").increment(accepted as u64);
+        Ok(verdicts)
+    }
+
+    async fn settle(&self, command: Command) -> Result<Vec<Settled>, Problem> {
+        match self.propose(command).await? {
+            Outcome::Settled(settled) => Ok(settled),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Moves leases' deadlines.
+    pub async fn extend(&self, chunks: Vec<(ChunkName, AttemptToken)>, ms: u64) -> Result<Vec<Verdict>, Problem> {
+        let until = self.clock().now().after_ms(lease_ms(ms)?);
+        let standings = self.ask(|reply| Event::Extend(chunks, until, reply)).await?;
+        Ok(standings.into_iter().map(verdict_of).collect())
+    }
+
+    /// Takes chunks back unharmed.
+    pub async fn release(&self, chunks: Vec<(ChunkName, AttemptToken)>) -> Result<Vec<Verdict>, Problem> {
+        let standings = self.ask(|reply| Event::Release(chunks, reply)).await?;
+        Ok(standings.into_iter().map(verdict_of).collect())
+    }
+
+    /// Gives a session back what it still works on.
+    pub async fn reassert(
+        &self,
+        session: SessionId,
+        chunks: Vec<(ChunkName, AttemptToken)>,
+    ) -> Result<Vec<Verdict>, Problem> {
+        let standings = self.ask(|reply| Event::Reassert(session, chunks, reply)).await?;
+        Ok(standings.into_iter().map(verdict_of).collect())
+    }
+}
+
+/// Groups reports by submission, since a command is about one; remembers where each came from.
+pub fn by_submission<T>(
+    reports: impl IntoIterator<Item = (SubmissionId, Report<T>)>,
+) -> BTreeMap<SubmissionId, (Vec<usize>, Vec<Report<T>>)> {
+    let mut grouped: BTreeMap<SubmissionId, (Vec<usize>, Vec<Report<T>>)> = BTreeMap::new();
+    for (place, (submission, report)) in reports.into_iter().enumerate() {
+        let (places, group) = grouped.entry(submission).or_default();
+        places.push(place);
+        group.push(report);
+    }
+    grouped
+}
+
+/// The verdicts of all chunks in their order: those that were decided before the log, and between them the settled ones.
+fn weave(settled: Vec<Settled>, decided: impl Iterator<Item = Option<Verdict>>) -> Vec<Verdict> {
+    let mut settled = settled.into_iter().map(|it| match it {
+        Settled::Accepted => Verdict::Accepted,
+        Settled::AlreadyDone => Verdict::AlreadyDone,
+        Settled::AlreadyFailed => Verdict::AlreadyFailed,
+        Settled::SubmissionOver => Verdict::SubmissionOver,
+        Settled::NoSuchChunk => Verdict::NoSuchChunk,
+    });
+    let from_log = |verdict: Option<Verdict>| {
+        verdict.unwrap_or_else(|| settled.next().expect("the machine settles every chunk it is given"))
+    };
+    decided.map(from_log).collect()
+}
+
+fn verdict_of(standing: Standing) -> Verdict {
+    match standing {
+        Standing::Holds => Verdict::Accepted,
+        Standing::Lost => Verdict::ReservationLost,
+        Standing::Settled => Verdict::AlreadyDone,
+        Standing::Forged => Verdict::TokenInvalid,
+    }
+}

@@ -1,0 +1,463 @@
+//! Tables on disk: fjall, one keyspace a table, with what is not yet committed in memory.
+//!
+//! Invariants
+//! - Reads see the uncommitted rows over the committed ones.
+//! - A commit is one atomic batch over all tables: after any crash it is there as a whole or not at all, and if it is
+//!   there, so are all before it.
+//! - A commit survives the death of the process, but not that of the machine, until [`DiskTables::persist`].
+//!
+//! What fjall 3.1.13 does, read from its source:
+//! - `WriteBatch::commit` writes the batch to the journal and flushes it to the operating system
+//!   (`PersistMode::Buffer`), so after SIGKILL every committed batch is there.
+//! - After a power failure the journal ends at its last whole batch, and what was synced is a part of that. A memtable
+//!   is flushed to its file only after the journal was synced (its issue 329), so no table runs ahead of the others.
+//! - If the power failure left a hole inside an unsynced batch whose end did reach the disk, fjall refuses to open
+//!   (checksum mismatch). That is [`StoreFault::TablesTorn`]: build the tables anew from a snapshot and the log.
+//! - An unreadable entry kind in the journal ends it there silently, even in synced bytes. So whoever opens tables must
+//!   compare their applied position with the log's first entry, and refuse a gap.
+//! - A keyspace keeps the settings it was created with. A key must not be empty, nor longer than 65,535 bytes.
+
+use crate::fault::StoreFault;
+use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot};
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, btree_map};
+use std::iter::{Peekable, Rev};
+use std::path::{Path, PathBuf};
+use windlass_core::tables::{KeyRange, Row, Table, Tables, Walk, is_empty_range};
+
+/// Blocks read from disk are cached up to here.
+const CACHE_BYTES: u64 = 64 << 20;
+/// A table's memtable is flushed beyond this; all ten full ones take 80 MiB.
+const MEMTABLE_BYTES: u64 = 8 << 20;
+/// All journals together; they are read into memory at start, so this bounds that peak too.
+const JOURNAL_BYTES_MAX: u64 = 128 << 20;
+/// One thread flushes while the other compacts.
+const WORKER_THREADS: usize = 2;
+/// Files held open.
+const OPEN_FILES_MAX: usize = 256;
+
+/// Rows put or, where the value is none, deleted since the last commit.
+type Overlay = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
+
+/// The machine's tables on disk.
+pub struct DiskTables {
+    path: PathBuf,
+    database: Database,
+    keyspaces: Keyspaces,
+    overlays: [Overlay; Table::ALL.len()],
+}
+
+/// One keyspace for each table, in the order of [`Table::ALL`].
+type Keyspaces = [Keyspace; Table::ALL.len()];
+
+/// The committed rows as they were at one moment; they stay so while the machine goes on.
+pub struct TablesView {
+    path: PathBuf,
+    snapshot: Snapshot,
+    keyspaces: Keyspaces,
+}
+
+impl DiskTables {
+    /// Opens the tables in a folder, or makes empty ones there.
+    ///
+    /// # Errors
+    /// If the folder cannot be read or written, or what it holds is damaged.
+    pub fn open(path: &Path) -> Result<DiskTables, StoreFault> {
+        let fault = |error| open_fault(path, error);
+        let database = Database::builder(path)
+            .cache_size(CACHE_BYTES)
+            .max_journaling_size(JOURNAL_BYTES_MAX)
+            .worker_threads(WORKER_THREADS)
+            .max_cached_files(Some(OPEN_FILES_MAX))
+            .open()
+            .map_err(fault)?;
+        let options = || KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE_BYTES);
+        let mut keyspaces = Vec::with_capacity(Table::ALL.len());
+        for table in Table::ALL {
+            keyspaces.push(database.keyspace(table.name(), options).map_err(fault)?);
+        }
+        let Ok(keyspaces) = keyspaces.try_into() else {
+            unreachable!("one keyspace was pushed for each table")
+        };
+        Ok(DiskTables { path: path.to_owned(), database, keyspaces, overlays: Default::default() })
+    }
+
+    /// Makes everything committed durable. Log entries may be dropped only up to an applied index that went through
+    /// here.
+    ///
+    /// # Errors
+    /// If the sync fails. The tables then take no more commits.
+    pub fn persist(&self) -> Result<(), StoreFault> {
+        self.database.persist(PersistMode::SyncAll).map_err(|error| tables_fault(&self.path, &error))
+    }
+
+    /// The committed rows as they are now, for a reader on another thread.
+    pub fn view(&self) -> TablesView {
+        TablesView {
+            path: self.path.clone(),
+            snapshot: self.database.snapshot(),
+            keyspaces: self.keyspaces.clone(),
+        }
+    }
+
+    /// Bytes that the tables take on disk, journals included.
+    ///
+    /// # Errors
+    /// If a journal's size cannot be read.
+    pub fn disk_bytes(&self) -> Result<u64, StoreFault> {
+        self.database.disk_space().map_err(|error| tables_fault(&self.path, &error))
+    }
+}
+
+impl Tables for DiskTables {
+    fn get(&self, table: Table, key: &[u8]) -> Option<Vec<u8>> {
+        let overlay = &self.overlays[position(table)];
+        if !overlay.is_empty()
+            && let Some(row) = overlay.get(key)
+        {
+            return row.clone();
+        }
+        let found = self.keyspaces[position(table)].get(key);
+        or_stop(&self.path, "read", found).map(|value| value.to_vec())
+    }
+
+    fn put(&mut self, table: Table, key: &[u8], value: Vec<u8>) {
+        self.overlays[position(table)].insert(key.to_vec(), Some(value));
+    }
+
+    fn delete(&mut self, table: Table, key: &[u8]) {
+        self.overlays[position(table)].insert(key.to_vec(), None);
+    }
+
+    fn scan<'a>(
+        &'a self,
+        table: Table,
+        range: KeyRange<'_>,
+        walk: Walk,
+    ) -> Box<dyn Iterator<Item = Row> + 'a> {
+        if is_empty_range(range) {
+            return Box::new(std::iter::empty());
+        }
+        let committed = rows(&self.path, self.keyspaces[position(table)].range::<&[u8], _>(range), walk);
+        let overlay = &self.overlays[position(table)];
+        if overlay.is_empty() {
+            return committed;
+        }
+        let uncommitted = overlay.range::<[u8], _>(range);
+        Box::new(Merged {
+            committed: committed.peekable(),
+            uncommitted: Uncommitted::new(uncommitted, walk),
+            walk,
+        })
+    }
+
+    fn commit(&mut self) {
+        let rows = self.overlays.iter().map(BTreeMap::len).sum();
+        if rows == 0 {
+            return;
+        }
+        // Flushed to the operating system, not synced: the log is what is synced.
+        let mut batch = fjall::OwnedWriteBatch::with_capacity(self.database.clone(), rows)
+            .durability(Some(PersistMode::Buffer));
+        for (keyspace, overlay) in self.keyspaces.iter().zip(&mut self.overlays) {
+            for (key, value) in std::mem::take(overlay) {
+                match value {
+                    Some(value) => batch.insert(keyspace, key, value),
+                    None => batch.remove(keyspace, key),
+                }
+            }
+        }
+        or_stop(&self.path, "write", batch.commit());
+    }
+}
+
+impl TablesView {
+    /// The value of a row.
+    pub fn get(&self, table: Table, key: &[u8]) -> Option<Vec<u8>> {
+        let found = self.snapshot.get(&self.keyspaces[position(table)], key);
+        or_stop(&self.path, "read", found).map(|value| value.to_vec())
+    }
+
+    /// The rows of a range, in order.
+    pub fn scan<'a>(
+        &'a self,
+        table: Table,
+        range: KeyRange<'_>,
+        walk: Walk,
+    ) -> Box<dyn Iterator<Item = Row> + 'a> {
+        if is_empty_range(range) {
+            return Box::new(std::iter::empty());
+        }
+        let found = self.snapshot.range::<&[u8], _>(&self.keyspaces[position(table)], range);
+        rows(&self.path, found, walk)
+    }
+}
+
+fn position(table: Table) -> usize {
+    Table::ALL.binary_search(&table).expect("all tables are listed in the order of their numbers")
+}
+
+fn rows(path: &Path, found: fjall::Iter, walk: Walk) -> Box<dyn Iterator<Item = Row> + '_> {
+    let row = |guard: fjall::Guard| {
+        let (key, value) = or_stop(path, "read", guard.into_inner());
+        (key.to_vec(), value.to_vec())
+    };
+    match walk {
+        Walk::Up => Box::new(found.map(row)),
+        Walk::Down => Box::new(found.rev().map(row)),
+    }
+}
+
+/// Rows of an overlay, upwards.
+type OverlayRange<'a> = btree_map::Range<'a, Vec<u8>, Option<Vec<u8>>>;
+
+/// An overlay's rows in the order of the walk.
+enum Uncommitted<'a> {
+    Up(Peekable<OverlayRange<'a>>),
+    Down(Peekable<Rev<OverlayRange<'a>>>),
+}
+
+impl<'a> Uncommitted<'a> {
+    fn new(range: OverlayRange<'a>, walk: Walk) -> Uncommitted<'a> {
+        match walk {
+            Walk::Up => Uncommitted::Up(range.peekable()),
+            Walk::Down => Uncommitted::Down(range.rev().peekable()),
+        }
+    }
+
+    fn peek(&mut self) -> Option<&'a Vec<u8>> {
+        match self {
+            Uncommitted::Up(rows) => rows.peek().map(|(key, _)| *key),
+            Uncommitted::Down(rows) => rows.peek().map(|(key, _)| *key),
+        }
+    }
+
+    fn next(&mut self) -> Option<(&'a Vec<u8>, &'a Option<Vec<u8>>)> {
+        match self {
+            Uncommitted::Up(rows) => rows.next(),
+            Uncommitted::Down(rows) => rows.next(),
+        }
+    }
+}
+
+/// Committed and uncommitted rows as one sequence; the uncommitted row wins, and a deleted one hides the committed.
+struct Merged<'a> {
+    committed: Peekable<Box<dyn Iterator<Item = Row> + 'a>>,
+    uncommitted: Uncommitted<'a>,
+    walk: Walk,
+}
+
+impl Iterator for Merged<'_> {
+    type Item = Row;
+
+    fn next(&mut self) -> Option<Row> {
+        loop {
+            let Some(key) = self.uncommitted.peek() else { return self.committed.next() };
+            let order = self.committed.peek().map(|(committed, _)| match self.walk {
+                Walk::Up => committed.cmp(key),
+                Walk::Down => key.cmp(committed),
+            });
+            match order {
+                Some(Ordering::Less) => return self.committed.next(),
+                Some(Ordering::Equal) => drop(self.committed.next()),
+                Some(Ordering::Greater) | None => {}
+            }
+            if let Some((key, Some(value))) = self.uncommitted.next() {
+                return Some((key.clone(), value.clone()));
+            }
+        }
+    }
+}
+
+/// Stops the process's work if the tables fail: a machine that goes on without its rows would answer wrongly.
+fn or_stop<T>(path: &Path, action: &'static str, result: fjall::Result<T>) -> T {
+    result.unwrap_or_else(|error| {
+        tracing::error!(
+            "could not {action} the tables in {}: {error}; the server stops here, check the disk and start it again",
+            path.display()
+        );
+        panic!("could not {action} the tables in {}: {error}", path.display());
+    })
+}
+
+fn tables_fault(path: &Path, error: &fjall::Error) -> StoreFault {
+    StoreFault::Tables { path: path.to_owned(), detail: error.to_string() }
+}
+
+fn open_fault(path: &Path, error: fjall::Error) -> StoreFault {
+    match error {
+        fjall::Error::Io(source) => StoreFault::from_io("open the tables in", path, source),
+        fjall::Error::JournalRecovery(
+            torn @ (fjall::JournalRecoveryError::ChecksumMismatch
+            | fjall::JournalRecoveryError::InsufficientLength
+            | fjall::JournalRecoveryError::TooManyItems),
+        ) => StoreFault::TablesTorn { path: path.to_owned(), detail: format!("{torn:?}") },
+        fjall::Error::Locked => StoreFault::InUse { path: path.to_owned(), pid: None },
+        other => tables_fault(path, &other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ops::Bound::Unbounded;
+    use windlass_core::tables::{MemoryTables, conformance};
+
+    const ALL: KeyRange<'static> = (Unbounded, Unbounded);
+
+    #[test]
+    fn disk_tables_pass_the_suite() {
+        let folder = tempfile::tempdir().unwrap();
+        conformance::suite(&mut DiskTables::open(folder.path()).unwrap());
+    }
+
+    #[test]
+    fn what_was_committed_is_there_after_opening_again_and_the_rest_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut tables = DiskTables::open(folder.path()).unwrap();
+        for table in Table::ALL {
+            tables.put(table, b"key", table.name().into());
+        }
+        tables.commit();
+        tables.persist().unwrap();
+        tables.put(Table::Meta, b"key", b"not committed".to_vec());
+        drop(tables);
+        let tables = DiskTables::open(folder.path()).unwrap();
+        for table in Table::ALL {
+            assert_eq!(tables.get(table, b"key"), Some(table.name().into()));
+        }
+    }
+
+    #[test]
+    fn a_view_stays_as_it_was_while_commits_go_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut tables = DiskTables::open(folder.path()).unwrap();
+        tables.put(Table::Blocks, b"a", b"1".to_vec());
+        tables.commit();
+        tables.put(Table::Blocks, b"b", b"uncommitted".to_vec());
+        let view = tables.view();
+        tables.put(Table::Blocks, b"a", b"2".to_vec());
+        tables.commit();
+        assert_eq!(view.get(Table::Blocks, b"a"), Some(b"1".to_vec()));
+        assert_eq!(
+            view.scan(Table::Blocks, ALL, Walk::Down).collect::<Vec<_>>(),
+            [(b"a".to_vec(), b"1".to_vec())]
+        );
+        assert_eq!(tables.get(Table::Blocks, b"a"), Some(b"2".to_vec()));
+    }
+
+    /// Tables closed after twenty commits over two tables, and the bytes of their journal.
+    fn twenty_commits(folder: &Path) -> (PathBuf, Vec<u8>) {
+        let mut tables = DiskTables::open(folder).unwrap();
+        for count in 1..=20_u8 {
+            tables.put(Table::Meta, b"applied", vec![count]);
+            tables.put(Table::Blocks, &[count], vec![count; 50]);
+            tables.commit();
+        }
+        drop(tables);
+        let journal = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let journal =
+            journal.filter(|path| path.extension().is_some_and(|kind| kind == "jnl")).max().unwrap();
+        let bytes = std::fs::read(&journal).unwrap();
+        let end = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+        (journal, bytes[..end].to_vec())
+    }
+
+    /// How many commits there are, having checked that both tables agree on it.
+    fn commits(folder: &Path) -> usize {
+        let tables = DiskTables::open(folder).unwrap();
+        let applied = tables.get(Table::Meta, b"applied").map_or(0, |value| value[0]);
+        let blocks = tables.scan(Table::Blocks, ALL, Walk::Up).count();
+        assert_eq!(usize::from(applied), blocks, "a commit is over both tables or over none");
+        blocks
+    }
+
+    #[test]
+    fn a_journal_that_ends_anywhere_opens_at_a_whole_commit() {
+        let folder = tempfile::tempdir().unwrap();
+        let (journal, bytes) = twenty_commits(folder.path());
+        assert_eq!(commits(folder.path()), 20);
+        for end in (0..bytes.len()).rev().step_by(37) {
+            std::fs::write(&journal, &bytes[..end]).unwrap();
+            assert!(commits(folder.path()) < 20, "cut at {end} of {}", bytes.len());
+        }
+    }
+
+    #[test]
+    fn a_journal_whose_end_never_reached_the_disk_opens_at_a_whole_commit() {
+        let folder = tempfile::tempdir().unwrap();
+        let (journal, bytes) = twenty_commits(folder.path());
+        for lost in (1..=20_u8).rev() {
+            let at = bytes.windows(50).position(|window| window == [lost; 50]).unwrap();
+            let mut torn = bytes.clone();
+            // The file is as long as before: it was allocated ahead.
+            torn[at + 20..].fill(0);
+            std::fs::write(&journal, &torn).unwrap();
+            assert_eq!(commits(folder.path()), usize::from(lost) - 1);
+        }
+    }
+
+    #[test]
+    fn a_hole_in_the_journal_is_told_from_other_faults() {
+        let folder = tempfile::tempdir().unwrap();
+        let (journal, mut bytes) = twenty_commits(folder.path());
+        let at = bytes.windows(50).position(|window| window == [10; 50]).unwrap();
+        bytes[at..at + 50].fill(0);
+        std::fs::write(&journal, &bytes).unwrap();
+        let fault = DiskTables::open(folder.path()).err().unwrap();
+        assert!(matches!(fault, StoreFault::TablesTorn { .. }), "{fault}");
+    }
+
+    #[test]
+    fn a_second_opener_of_the_same_tables_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let _tables = DiskTables::open(folder.path()).unwrap();
+        assert!(matches!(DiskTables::open(folder.path()).err(), Some(StoreFault::InUse { .. })));
+    }
+
+    #[test]
+    fn disk_tables_answer_as_memory_tables_do_under_random_use() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut disk = DiskTables::open(folder.path()).unwrap();
+        let mut memory = MemoryTables::default();
+        let mut seed = 7_u64;
+        let mut roll = |sides: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % sides
+        };
+        for step in 0..3000 {
+            let table = Table::ALL[roll(3) as usize];
+            let key = [roll(5) as u8, roll(5) as u8];
+            match roll(10) {
+                0..=4 => {
+                    let value = vec![step as u8; roll(20) as usize];
+                    disk.put(table, &key, value.clone());
+                    memory.put(table, &key, value);
+                }
+                5..=7 => {
+                    disk.delete(table, &key);
+                    memory.delete(table, &key);
+                }
+                8 => disk.commit(),
+                _ if roll(50) == 0 => {
+                    disk.commit();
+                    drop(disk);
+                    disk = DiskTables::open(folder.path()).unwrap();
+                }
+                _ => {
+                    for walk in [Walk::Up, Walk::Down] {
+                        let all: Vec<_> = disk.scan(table, ALL, walk).collect();
+                        assert_eq!(all, memory.scan(table, ALL, walk).collect::<Vec<_>>(), "step {step}");
+                    }
+                    let found: Vec<_> = disk.scan_prefix(table, &key[..1]).collect();
+                    assert_eq!(
+                        found,
+                        memory.scan_prefix(table, &key[..1]).collect::<Vec<_>>(),
+                        "step {step}"
+                    );
+                }
+            }
+            assert_eq!(disk.get(table, &key), memory.get(table, &key), "step {step}");
+        }
+    }
+}

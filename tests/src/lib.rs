@@ -1,0 +1,1 @@
+//! Whole-system tests share what is here.
