@@ -1,1 +1,5 @@
-//! Whole-system tests share what is here.
+//! What whole-system tests share: a server in this process behind real sockets, and the real binary in a process of its
+//! own.
+
+pub mod binary;
+pub mod here;

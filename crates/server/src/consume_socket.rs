@@ -33,7 +33,10 @@ pub(crate) async fn consume(State(service): State<Service>, upgrade: WebSocketUp
     upgrade
         .max_message_size(FRAME_BYTES_MAX)
         .max_frame_size(FRAME_BYTES_MAX)
-        .on_upgrade(move |socket| converse(service, socket))
+        .on_upgrade(move |socket| {
+            let conversations = service.conversations().clone();
+            conversations.track_future(converse(service, socket))
+        })
 }
 
 /// Why a conversation ends: what the consumer is told.
@@ -77,6 +80,9 @@ async fn converse(service: Service, socket: WebSocket) {
             let goodbye = tokio::select! {
                 goodbye = reader.run(&mut stream) => goodbye,
                 _ = &mut writing => None,
+                () = service.stop().cancelled() => {
+                    Some(Goodbye { code: close_code::AWAY, reason: "the server stops".into() })
+                }
             };
             drop(service.dispatcher().send(Event::Disconnect { session, connection }));
             goodbye

@@ -15,7 +15,6 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
 use windlass_core::batch::reserver::LostTooOften;
 use windlass_core::entry::{Command, Fail, FailedAttempt};
 use windlass_order::{Order, OrderFault, OrderOptions, RoleEvent};
@@ -29,6 +28,9 @@ const NODE_ALONE: u64 = 1;
 
 /// While draining, how often to look whether every report has come in.
 const DRAIN_LOOK: Duration = Duration::from_millis(20);
+
+/// How long connections may take to end once the doors are closed.
+const CLOSE_WAIT: Duration = Duration::from_secs(5);
 
 /// Why a node could not start, or had to stop.
 #[derive(Debug, thiserror::Error)]
@@ -64,7 +66,6 @@ fn advice(error: &std::io::Error) -> &'static str {
 pub struct Node {
     service: Service,
     address: SocketAddr,
-    stop: CancellationToken,
     accepting: JoinHandle<()>,
     roles: Vec<JoinHandle<()>>,
     _folder: DataFolder,
@@ -101,15 +102,14 @@ impl Node {
             connections_max: config.connections_max,
         };
         let service = Service::new(config, clock, order, dispatcher, Announcer::default(), objects);
-        let stop = CancellationToken::new();
         let roles = vec![
             tokio::spawn(dispatching),
             tokio::spawn(tell_roles(service.clone(), roles)),
             tokio::spawn(count_losses(service.clone(), lost)),
         ];
         let router = http::router(service.clone());
-        let accepting = tokio::spawn(http::accept::serve(listener, router, accept, stop.clone()));
-        Ok(Node { service, address, stop, accepting, roles, _folder: folder })
+        let accepting = tokio::spawn(http::accept::serve(listener, router, accept, service.stop().clone()));
+        Ok(Node { service, address, accepting, roles, _folder: folder })
     }
 
     /// Where the doors are.
@@ -129,24 +129,33 @@ impl Node {
 
     /// Drains, then stops: hands out no more, gives consumers time to report, answers what is under way, closes the log.
     pub async fn stop(self) -> Result<(), NodeFault> {
-        self.service.begin_stop();
-        let drain = Duration::from_millis(self.service.config().drain_ms);
+        let Node { service, mut accepting, roles, .. } = self;
+        service.drain();
+        let drain = Duration::from_millis(service.config().drain_ms);
         let drained = async {
-            while let Ok(status) = self.service.ask(Event::Status).await
+            while let Ok(status) = service.ask(Event::Status).await
                 && status.out > 0
             {
                 tokio::time::sleep(DRAIN_LOOK).await;
             }
         };
-        drop(tokio::time::timeout(drain, drained).await);
-        self.stop.cancel();
-        let mut accepting = self.accepting;
-        if tokio::time::timeout(drain, &mut accepting).await.is_err() {
+        if tokio::time::timeout(drain, drained).await.is_err() {
+            tracing::warn!("consumers did not report everything before the stop; what is missing will be handed out again");
+        }
+        service.stop().cancel();
+        service.conversations().close();
+        let closed = async {
+            drop((&mut accepting).await);
+            service.conversations().wait().await;
+        };
+        if tokio::time::timeout(CLOSE_WAIT, closed).await.is_err() {
             accepting.abort();
         }
-        let stopped = self.service.order().clone().shutdown().await;
-        for role in self.roles {
+        let stopped = service.order().clone().shutdown().await;
+        for role in roles {
             role.abort();
+            // An aborted role ends with an error that says just that.
+            drop(role.await);
         }
         Ok(stopped?)
     }

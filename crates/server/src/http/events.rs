@@ -37,7 +37,7 @@ pub(super) async fn events(
         first.push(event(name, &SubmissionEvent { submission: id, state: info.state, chunks: info.chunks }));
     }
     let later = stream::unfold((watcher, false), next_events).flat_map(stream::iter);
-    let all = stream::iter(first).chain(later).map(Ok);
+    let all = stream::iter(first).chain(later).map(Ok).take_until(service.stop().clone().cancelled_owned());
     Ok(Sse::new(all).keep_alive(KeepAlive::new().interval(EVENTS_KEEP_ALIVE)))
 }
 

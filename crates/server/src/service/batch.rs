@@ -89,12 +89,14 @@ impl Service {
             while self.show(id)?.state == SubmissionState::Running {
                 while watcher.next().await.iter().all(|it| it.state == SubmissionState::Running) {}
             }
-            Ok(())
+            Ok::<(), Problem>(())
         };
-        match tokio::time::timeout(timeout, is_over).await {
-            Ok(Err(problem)) => Err(problem),
-            Ok(Ok(())) | Err(_) => self.show(id),
+        tokio::select! {
+            result = is_over => result?,
+            () = tokio::time::sleep(timeout) => {}
+            () = self.stop().cancelled() => {}
         }
+        self.show(id)
     }
 
     /// Ends a submission.

@@ -9,8 +9,10 @@ use crate::config::Config;
 use crate::roles::announcer::Announcer;
 use crate::roles::dispatcher::{DispatcherHandle, DispatcherStatus, Event};
 use abouts::Abouts;
-use std::sync::{Arc, OnceLock, RwLock};
+use std::sync::{Arc, RwLock};
 use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use windlass_api::json::{Consistency, StatusInfo};
 use windlass_api::problem::{Problem, ProblemCode};
 use windlass_core::entry::{Command, Outcome, Refusal};
@@ -32,7 +34,9 @@ struct Inner {
     objects: Objects,
     abouts: Abouts,
     token_key: RwLock<Option<[u8; 16]>>,
-    stopping: OnceLock<()>,
+    draining: CancellationToken,
+    stop: CancellationToken,
+    conversations: TaskTracker,
 }
 
 impl Service {
@@ -54,7 +58,9 @@ impl Service {
             objects,
             abouts: Abouts::default(),
             token_key: RwLock::new(None),
-            stopping: OnceLock::new(),
+            draining: CancellationToken::new(),
+            stop: CancellationToken::new(),
+            conversations: TaskTracker::new(),
         };
         Service { inner: Arc::new(inner) }
     }
@@ -107,13 +113,24 @@ impl Service {
 
     /// Whether work can be taken in and handed out.
     pub fn is_ready(&self) -> bool {
-        self.inner.stopping.get().is_none() && self.token_key().is_ok()
+        !self.inner.draining.is_cancelled() && self.token_key().is_ok()
     }
 
     /// From here on the server is about to stop: it is not ready, and hands out no more.
-    pub fn begin_stop(&self) {
-        self.inner.stopping.get_or_init(|| ());
+    pub fn drain(&self) {
+        self.inner.draining.cancel();
+        // Without a Dispatcher nothing is handed out anyway.
         drop(self.inner.dispatcher.send(Event::Drain));
+    }
+
+    /// Cancelled when the doors close: whoever waits behind one ends then.
+    pub fn stop(&self) -> &CancellationToken {
+        &self.inner.stop
+    }
+
+    /// The consumers' conversations, which outlive the requests that opened them.
+    pub fn conversations(&self) -> &TaskTracker {
+        &self.inner.conversations
     }
 
     /// Puts a command through the log.
