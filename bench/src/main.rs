@@ -1,1 +1,47 @@
-fn main() {}
+//! Benchmarks: what Windlass costs, as ratios within one run, since machines are noisy.
+//!
+//! `make bench` builds the release binary, runs every section and writes docs/benchmarks.md. A section that misses its bar
+//! makes the run fail.
+
+mod load;
+mod peer;
+mod process;
+mod report;
+mod sections;
+
+use clap::Parser;
+use std::path::PathBuf;
+
+/// What to run, and where to write.
+#[derive(Debug, Parser)]
+struct Options {
+    /// The release binary to measure.
+    #[arg(long, default_value = "target/release/windlass")]
+    windlass: PathBuf,
+    /// The peer's driver; its section is left out if it is not built.
+    #[arg(long, default_value = "bench/opsqueue/target/release/opsqueue-bench")]
+    opsqueue: PathBuf,
+    /// Where the figures go.
+    #[arg(long, default_value = "docs/benchmarks.md")]
+    report: PathBuf,
+    /// Only sections whose name contains this.
+    #[arg(long, default_value = "")]
+    only: String,
+    /// Seconds for each measurement.
+    #[arg(long, default_value_t = 4)]
+    seconds: u64,
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let options = Options::parse();
+    let figures = sections::run(&options).await?;
+    print!("{}", report::table(&figures));
+    if options.only.is_empty() {
+        std::fs::write(&options.report, report::page(&figures, options.seconds))?;
+        eprintln!("written to {}", options.report.display());
+    }
+    let missed: Vec<&str> = figures.iter().filter(|it| !it.holds()).map(|it| it.what.as_str()).collect();
+    anyhow::ensure!(missed.is_empty(), "these figures miss their bar: {}", missed.join("; "));
+    Ok(())
+}

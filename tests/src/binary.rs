@@ -1,1 +1,98 @@
-//! The real binary.
+//! The real binary in a process of its own: started, killed and looked at as an operator would.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// The binary that this build of the workspace made.
+pub fn windlass() -> PathBuf {
+    let test = std::env::current_exe().expect("a test knows its own path");
+    let folder = test.ancestors().nth(2).expect("tests lie in target/<profile>/deps");
+    let binary = folder.join("windlass");
+    assert!(binary.exists(), "{} is missing; run `cargo build` first, or `make test`", binary.display());
+    binary
+}
+
+/// A port that nobody listens on.
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    listener.local_addr().expect("a bound socket has an address").port()
+}
+
+/// A server process.
+pub struct Served {
+    child: Child,
+    /// Where it listens.
+    pub url: String,
+}
+
+impl Served {
+    /// Starts `windlass serve` on this data and waits until it is ready.
+    pub async fn start(data: &Path, port: u16) -> Served {
+        let child = serve_command(data, port)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the binary starts");
+        let mut served = Served { child, url: format!("http://127.0.0.1:{port}") };
+        let began = Instant::now();
+        while !is_ready(&served.url).await {
+            if let Some(status) = served.child.try_wait().expect("a child can be asked") {
+                panic!("the server ended before it was ready: {status}");
+            }
+            assert!(began.elapsed() < Duration::from_secs(60), "the server is ready within a minute");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        served
+    }
+
+    /// The process, for signals.
+    pub fn pid(&self) -> rustix::process::Pid {
+        rustix::process::Pid::from_child(&self.child)
+    }
+
+    /// Kills the server without a word: SIGKILL.
+    pub fn kill(mut self) {
+        self.child.kill().expect("the server can be killed");
+        self.child.wait().expect("a killed child ends");
+    }
+
+    /// Waits until the server ends by itself.
+    pub fn wait(mut self) -> ExitStatus {
+        self.child.wait().expect("a child can be waited for")
+    }
+
+    /// Stops the server as an operator would: SIGTERM.
+    pub fn stop(self) -> ExitStatus {
+        rustix::process::kill_process(self.pid(), rustix::process::Signal::TERM).expect("the server lives");
+        self.wait()
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        // A test that ends early must not leave a server behind; after `kill` or `stop` there is none.
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+/// The command that serves this data on this port.
+pub fn serve_command(data: &Path, port: u16) -> Command {
+    let mut command = Command::new(windlass());
+    command.args(["serve", "--listen", &format!("127.0.0.1:{port}"), "--data"]).arg(data);
+    command.env_remove("WINDLASS_TOKEN").env("RUST_LOG", "warn").stdin(Stdio::null());
+    command
+}
+
+/// Runs a server that is expected to refuse to start; gives its exit status and what it said.
+pub fn refused_start(data: &Path, port: u16) -> (ExitStatus, String) {
+    let output = serve_command(data, port).output().expect("the binary starts");
+    let said = [output.stdout, output.stderr].concat();
+    (output.status, String::from_utf8(said).expect("the binary speaks UTF-8"))
+}
+
+async fn is_ready(url: &str) -> bool {
+    reqwest::get(format!("{url}/ready")).await.is_ok_and(|answer| answer.status().is_success())
+}

@@ -17,6 +17,9 @@ pub const PROTOCOL_VERSION: u16 = 1;
 /// No frame is larger; a server closes the connection of a client that sends one.
 pub const FRAME_BYTES_MAX: usize = 4 * 1_024 * 1_024;
 
+/// The server closes with this code when no frame came for three heartbeats; the consumer may connect again at once.
+pub const CLOSE_NO_HEARTBEAT: u16 = 4_408;
+
 /// What a consumer sends.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 pub enum ClientFrame {
@@ -203,7 +206,7 @@ pub struct WorkChunk {
     pub epoch: u32,
     /// The token's count.
     #[n(2)]
-    pub nth: u32,
+    pub nth: u64,
     /// The token's proof.
     #[n(3)]
     pub proof: u64,

@@ -1,1 +1,51 @@
-//! client
+//! The client of Windlass: hand in work, work on it, read what came out.
+//!
+//! Reading order: [`Client`] (one typed method for each HTTP verb, repeated where that is safe), [`Producer`] (submit
+//! operations, wait, read results as they come), [`Consumer`] (work on chunks over one WebSocket that mends itself), and
+//! [`ConsumeSocket`] below it, for those who want to speak frames themselves.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), windlass_client::ClientError> {
+//! use std::num::NonZeroUsize;
+//! use windlass_client::{Client, Producer, SubmitRequest};
+//!
+//! let producer = Producer::new(Client::new("http://127.0.0.1:7420")?);
+//! let numbers = (1..=1_000_000).map(|n| n.to_string());
+//! let chunk_size = NonZeroUsize::new(1_000).expect("it is not zero");
+//! let submitted = producer.submit_operations(numbers, chunk_size, SubmitRequest::default()).await?;
+//! println!("{} chunks as submission {}", submitted.chunks, submitted.id);
+//! # Ok(()) }
+//! ```
+
+mod backoff;
+mod chance;
+mod chunking;
+mod client;
+mod consumer;
+mod error;
+mod events;
+mod producer;
+mod results;
+mod socket;
+mod verbs;
+mod watch;
+
+pub use chunking::{Chunks, operations_of};
+pub use client::Client;
+pub use consumer::{Activity, Chunk, Consumer, ConsumerBuilder, Failure, Tally};
+pub use error::ClientError;
+pub use events::{Change, ChangeKind, EventStream};
+pub use producer::{Producer, Submitted, Uploaded};
+pub use results::ChunkResult;
+pub use socket::{ConsumeReceiver, ConsumeSender, ConsumeSocket, Welcome};
+
+pub use windlass_api::blob::Blob;
+pub use windlass_api::json::{
+    ChunkProgress, ListQuery, SubmissionEvent, SubmissionInfo, SubmissionPage, SubmitRequest,
+};
+pub use windlass_api::problem::{Problem, ProblemCode};
+pub use windlass_api::{frames, json};
+pub use windlass_core::batch::strategy::Strategy;
+pub use windlass_core::batch::submissions::{MetaValue, Metadata, OnFailure, SubmissionState};
+pub use windlass_core::entry::Output;
+pub use windlass_core::ids::{ChunkIndex, ChunkName, SubmissionId};

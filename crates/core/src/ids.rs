@@ -171,9 +171,9 @@ pub struct Attempt {
     /// The leadership that handed the chunk out.
     #[n(0)]
     pub epoch: Epoch,
-    /// How often it had handed this chunk out before.
+    /// The round of attempts in the upper half, and in the lower one how often it had handed this chunk out before.
     #[n(1)]
-    pub nth: u32,
+    pub nth: u64,
 }
 
 impl fmt::Display for Attempt {

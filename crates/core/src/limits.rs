@@ -43,8 +43,8 @@ pub const FAILURE_REASON_BYTES_MAX: usize = 1_024;
 /// More attempts than this mean that somebody wants a loop, not a retry.
 pub const ATTEMPTS_MAX_MAX: u32 = 1_000;
 
-/// Attempts are numbered within a round by 16 bits of their number, and rounds by the other 16.
-pub const ROUNDS_MAX: u32 = u16::MAX as u32;
+/// Somebody who retries the failed more often than this has a loop that should look at the reasons.
+pub const ROUNDS_MAX: u32 = 10_000;
 
 /// A consumer that vanishes may have been stopped for a deploy; a chunk whose consumers keep vanishing is what kills them.
 pub const CONSUMER_LOSSES_PER_FAILURE: u32 = 3;

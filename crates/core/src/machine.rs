@@ -85,7 +85,7 @@ impl<T: Tables> Machine<T> {
     fn lead(&mut self, it: &Lead, epoch: Epoch, seed: u64) -> Applied {
         if self.own.epoch == Epoch(0) {
             let mut chance = Seeded::new(seed);
-            let halves = [chance.next().to_be_bytes(), chance.next().to_be_bytes()];
+            let halves = [chance.draw().to_be_bytes(), chance.draw().to_be_bytes()];
             self.own.token_key = ByteArray::from(<[u8; 16]>::try_from(halves.concat()).expect("8 and 8 are 16"));
         }
         self.own.epoch = epoch;

@@ -144,7 +144,11 @@ impl Applier {
 }
 
 impl Given {
-    fn tell_effects(&mut self, machine: &Machine<DiskTables>, effects: &mut Vec<windlass_core::entry::Effect>) {
+    fn tell_effects(
+        &mut self,
+        machine: &Machine<DiskTables>,
+        effects: &mut Vec<windlass_core::entry::Effect>,
+    ) {
         if !effects.is_empty() {
             let effects = std::mem::take(effects);
             self.told.push(Told::Effects(RoleEvent::Effects { at: machine.at(), effects }));

@@ -70,7 +70,9 @@ pub enum OrderFault {
     )]
     NotLeader,
     /// More commands wait than the node takes.
-    #[error("too many commands wait to be written; this one was not taken and has no effect: slow down, then send it again")]
+    #[error(
+        "too many commands wait to be written; this one was not taken and has no effect: slow down, then send it again"
+    )]
     Busy,
     /// The node has shut down.
     #[error("this node is shut down and takes no more commands; send the command to a running one")]

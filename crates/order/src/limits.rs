@@ -37,3 +37,9 @@ pub(crate) const CLAIM_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Between two tries to become leader, so that a node that cannot does not spin.
 pub(crate) const CLAIM_PAUSE: Duration = Duration::from_millis(100);
+
+/// Between two checkpoints that are due by their bytes: one takes an fsync at least, mostly far longer.
+pub(crate) const CHECKPOINT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Raft's tasks end within milliseconds of its stop; one that has not ended after a second never will.
+pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(1);

@@ -77,7 +77,9 @@ impl OrderOptions {
             enable_leader_restore: Some(false),
             ..Config::default()
         };
-        config.validate().map_err(|error| OrderFault::Settings { what: format!("{error}; change the heartbeat or election times") })
+        config.validate().map_err(|error| OrderFault::Settings {
+            what: format!("{error}; change the heartbeat or election times"),
+        })
     }
 }
 

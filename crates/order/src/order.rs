@@ -8,7 +8,7 @@
 use crate::apply::Applier;
 use crate::batcher::{Batcher, Counts, EncodedCommand, GroupWriter, Proposal, Standing};
 use crate::fault::{Alarm, OrderFault};
-use crate::limits::COMMANDS_WAITING_MAX;
+use crate::limits::{CHECKPOINT_PAUSE, COMMANDS_WAITING_MAX, STOP_TIMEOUT};
 use crate::options::OrderOptions;
 use crate::raft::checkpoint::{self, Checkpoint};
 use crate::raft::claimant::Claimant;
@@ -138,7 +138,10 @@ impl Order {
         let node = Node::new(options.node, Arc::new(config), Peers, store, feeder).await;
         let node = node.map_err(|fatal| stopped(&alarm, &fatal))?;
 
-        let order = Order::start(options, Parts { node, applier, alarm, waiting, role, log, checkpoint, tables_free });
+        let order = Order::start(
+            options,
+            Parts { node, applier, alarm, waiting, role, log, checkpoint, tables_free },
+        );
         order.lead().await?;
         Ok(order)
     }
@@ -155,7 +158,7 @@ impl Order {
         let (standing, stands) = watch::channel(Standing::Following);
         let (stop, stops) = watch::channel(false);
         let (inbox, arriving) = mpsc::channel(COMMANDS_WAITING_MAX);
-        let batcher = Batcher::new(arriving, stops, stands.clone(), writer.clone());
+        let batcher = Batcher::new(arriving, stops.clone(), stands.clone(), writer.clone());
         let claimant = Claimant {
             node: node.clone(),
             applier: Arc::clone(&applier),
@@ -168,7 +171,7 @@ impl Order {
         let tasks = vec![
             tokio::spawn(batcher.run()),
             tokio::spawn(claimant.run()),
-            tokio::spawn(cut_when_due(node, checkpoint)),
+            tokio::spawn(cut_when_due(node, checkpoint, stops)),
         ];
         let inner = Inner {
             writer,
@@ -282,7 +285,9 @@ impl Order {
     /// # Errors
     /// If the tables could not be made durable, or if the node had met a fault before.
     pub async fn shutdown(self) -> Result<(), OrderFault> {
-        let Inner { writer: GroupWriter { node, alarm, waiting, .. }, applier, stop, log, tables_free, .. } = &*self.inner;
+        let Inner {
+            writer: GroupWriter { node, alarm, waiting, .. }, applier, stop, log, tables_free, ..
+        } = &*self.inner;
         stop.send_replace(true);
         let mut tasks = self.inner.take_tasks().into_iter();
         if let Some(batcher) = tasks.next() {
@@ -294,9 +299,7 @@ impl Order {
         }
         waiting.fail_all(&OrderFault::Closed);
         for task in tasks {
-            task.abort();
-            // It was told to end, so its end is no news.
-            drop(task.await);
+            end(task).await;
         }
         tables_free.lock().await.recv().await;
         let closing = (Arc::clone(applier), log.clone());
@@ -326,7 +329,11 @@ struct Opened {
 
 impl Opened {
     /// Opens the log and the machine, off the threads that must not block.
-    async fn open(disk: Arc<dyn Disk>, options: &OrderOptions, mut tables: DiskTables) -> Result<Opened, OrderFault> {
+    async fn open(
+        disk: Arc<dyn Disk>,
+        options: &OrderOptions,
+        mut tables: DiskTables,
+    ) -> Result<Opened, OrderFault> {
         let (folder, settings, snapshots) =
             (options.log_folder.clone(), options.log, options.snapshot_folder.clone());
         let opening = tokio::task::spawn_blocking(move || {
@@ -341,14 +348,19 @@ impl Opened {
     fn check_node(&self, node: u64) -> Result<(), OrderFault> {
         let Recovered { cut_bytes, .. } = self.recovered;
         if cut_bytes > 0 {
-            tracing::info!(cut_bytes, "cut an unfinished write, which nobody had been told of, from the log's end");
+            tracing::info!(
+                cut_bytes,
+                "cut an unfinished write, which nobody had been told of, from the log's end"
+            );
         }
         let voters: Vec<u64> = self.position.membership.voter_ids().collect();
         if voters.is_empty() || voters.contains(&node) {
             return Ok(());
         }
         Err(OrderFault::Settings {
-            what: format!("the data folder belongs to node {voters:?}, not to node {node}; give the node its own id or folder"),
+            what: format!(
+                "the data folder belongs to node {voters:?}, not to node {node}; give the node its own id or folder"
+            ),
         })
     }
 }
@@ -366,12 +378,26 @@ struct Parts {
 }
 
 /// Cuts the log whenever enough bytes were applied; raft itself counts entries only, and a group may be large.
-async fn cut_when_due(node: Node, checkpoint: Arc<Checkpoint>) {
+async fn cut_when_due(node: Node, checkpoint: Arc<Checkpoint>, mut stop: watch::Receiver<bool>) {
     loop {
-        checkpoint.due().await;
+        tokio::select! {
+            () = checkpoint.due() => {}
+            _ = stop.wait_for(|stop| *stop) => return,
+        }
         if node.trigger().snapshot().await.is_err() {
             return;
         }
+        // Raft takes no second one while one is under way; asking for it again and again would help nobody.
+        tokio::time::sleep(CHECKPOINT_PAUSE).await;
+    }
+}
+
+/// Waits for a task that ends by itself when raft has stopped, and ends one that does not.
+async fn end(mut task: JoinHandle<()>) {
+    if tokio::time::timeout(STOP_TIMEOUT, &mut task).await.is_err() {
+        task.abort();
+        // It was told to end, so its end is no news.
+        drop(task.await);
     }
 }
 

@@ -87,7 +87,8 @@ impl Role {
                     state.send(event);
                 }
                 Told::Effects(event) if state.is_leading => state.send(event),
-                Told::Superseded => state.lose(),
+                // What is claimed comes later in the log, and still counts.
+                Told::Superseded => state.end(),
                 Told::Led { .. } | Told::Effects(_) => {}
             }
         }
@@ -106,6 +107,10 @@ impl Role {
 impl RoleState {
     fn lose(&mut self) {
         self.claim = None;
+        self.end();
+    }
+
+    fn end(&mut self) {
         if std::mem::take(&mut self.is_leading) {
             self.send(RoleEvent::Lost);
         }
@@ -159,6 +164,7 @@ mod tests {
         role.claim(ContinuationToken(2));
         role.tell(vec![
             Told::Led { claim: ContinuationToken(1), event: led(4) },
+            Told::Superseded,
             Told::Led { claim: ContinuationToken(2), event: led(5) },
         ]);
         assert_eq!(told(&mut events), [led(5)]);

@@ -207,8 +207,7 @@ mod tests {
     fn a_thousand_seeds_of_two_stampers_are_all_different() {
         let (_, mut one) = stamper_at(1);
         let (_, mut other) = stamper_at(1);
-        let seeds: BTreeSet<u64> =
-            (0..500).flat_map(|_| [one.stamp().seed, other.stamp().seed]).collect();
+        let seeds: BTreeSet<u64> = (0..500).flat_map(|_| [one.stamp().seed, other.stamp().seed]).collect();
         assert_eq!(seeds.len(), 1_000);
     }
 }

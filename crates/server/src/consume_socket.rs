@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, mpsc};
 use windlass_api::frames::{
-    self, ClientFrame, FRAME_BYTES_MAX, PROTOCOL_VERSION, ServerFrame, Verdict, WorkChunk, WorkOf,
+    self, CLOSE_NO_HEARTBEAT, ClientFrame, FRAME_BYTES_MAX, PROTOCOL_VERSION, ServerFrame, Verdict, WorkChunk, WorkOf,
 };
 use windlass_api::problem::Problem;
 use windlass_core::batch::reserver::{HandOut, SessionId};
@@ -149,7 +149,13 @@ impl Reader {
             let bytes = match message {
                 Ok(Message::Binary(bytes)) => bytes,
                 Ok(Message::Ping(_) | Message::Pong(_)) => continue,
-                Ok(Message::Close(_)) => return None,
+                Ok(Message::Close(close)) => {
+                    // A consumer that says goodbye does not come back: nobody waits the grace time for it.
+                    if close.is_some_and(|close| close.code == close_code::NORMAL) {
+                        drop(self.service.dispatcher().send(Event::Leave(self.session)));
+                    }
+                    return None;
+                }
                 Ok(Message::Text(_)) => return Some(Goodbye::protocol("frames are binary; docs/protocol.md shows them")),
                 Err(error) => return Some(Goodbye::protocol(error.to_string())),
             };
@@ -196,14 +202,12 @@ impl Reader {
                 self.report(request, async move { service.fail(submission, reports).await }).await;
             }
             ClientFrame::Reassert { request, submission, chunks } => {
-                let (service, session) = (self.service.clone(), self.session);
                 let chunks = names_of(submission, &chunks);
-                self.report(request, async move { service.reassert(session, chunks).await }).await;
+                self.report(request, self.service.reassert(self.session, chunks)).await;
             }
             ClientFrame::Release { request, submission, chunks } => {
-                let service = self.service.clone();
                 let chunks = names_of(submission, &chunks);
-                self.report(request, async move { service.release(chunks).await }).await;
+                self.report(request, self.service.release(chunks)).await;
             }
         }
         Ok(())
@@ -309,7 +313,10 @@ impl Writer {
                 ToSession::Draining => self.feed(&ServerFrame::Draining {}).await?,
                 ToSession::Silent => {
                     goes_on = false;
-                    self.say_goodbye(Goodbye::protocol("no frame came for three heartbeats")).await?;
+                    self.say_goodbye(Goodbye {
+                        code: CLOSE_NO_HEARTBEAT,
+                        reason: "no frame came for three heartbeats".into(),
+                    }).await?;
                 }
             }
         }

@@ -299,7 +299,7 @@ mod tests {
     use crate::seeded::Seeded;
     use std::collections::BTreeMap;
 
-    fn acceptance(epoch: u32, nth: u32) -> Acceptance {
+    fn acceptance(epoch: u32, nth: u64) -> Acceptance {
         Acceptance { attempt: Attempt { epoch: Epoch(epoch), nth }, output: OutputKind::Stored }
     }
 
@@ -333,7 +333,7 @@ mod tests {
             for _ in 0..chance.below(600) {
                 let place = Place(u16::try_from(chance.below(u64::from(places))).unwrap());
                 if !block.is_done(place) {
-                    let accepted = acceptance(1 + u32::from(chance.below(10) > 7), u32::from(chance.below(10) > 8));
+                    let accepted = acceptance(1 + u32::from(chance.below(10) > 7), u64::from(chance.below(10) > 8));
                     block.accept(place, accepted);
                     model.insert(place, accepted);
                 }

@@ -162,7 +162,7 @@ impl Reserver {
     fn next_attempt(&self, name: ChunkName) -> Attempt {
         let hand_outs = self.came_back.get(&name).map_or(0, |it| it.hand_outs);
         let round = self.rounds.get(&name.submission).copied().unwrap_or(0);
-        Attempt { epoch: self.epoch, nth: (round << 16) | hand_outs }
+        Attempt { epoch: self.epoch, nth: (u64::from(round) << 32) | u64::from(hand_outs) }
     }
 
     /// What the token is good for.
@@ -219,19 +219,26 @@ impl Reserver {
         standing
     }
 
+    /// Takes back unharmed everything of a session that says goodbye.
+    pub fn release_session(&mut self, session: SessionId) {
+        for name in self.names_of_session(session) {
+            self.take_back(name);
+            self.ready.put_back(name.submission, name.chunk, Deck::Top);
+        }
+    }
+
     /// Takes back everything of a session that is gone.
     pub fn lose_session(&mut self, session: SessionId, now: At) -> Vec<LostTooOften> {
+        self.names_of_session(session).into_iter().filter_map(|name| self.lose(name, now)).collect()
+    }
+
+    fn names_of_session(&self, session: SessionId) -> Vec<ChunkName> {
         let smallest = ChunkName {
             submission: SubmissionId::from_u64(1).expect("1 is an id"),
             chunk: ChunkIndex(0),
         };
-        let lost: Vec<ChunkName> = self
-            .by_session
-            .range((session, smallest)..)
-            .take_while(|(holder, _)| *holder == session)
-            .map(|(_, name)| *name)
-            .collect();
-        lost.into_iter().filter_map(|name| self.lose(name, now)).collect()
+        let of_session = self.by_session.range((session, smallest)..).take_while(|(holder, _)| *holder == session);
+        of_session.map(|(_, name)| *name).collect()
     }
 
     /// Takes back what is past its deadline, and lets go what has waited for its retry long enough.
@@ -315,7 +322,7 @@ impl Reserver {
         let came_back = self.came_back.get_mut(&name).expect("what was taken back came back");
         came_back.losses += 1;
         let losses = came_back.losses;
-        if losses % CONSUMER_LOSSES_PER_FAILURE == 0 {
+        if losses.is_multiple_of(CONSUMER_LOSSES_PER_FAILURE) {
             // Its failure is on the way through the log; until it is counted, nobody gets the chunk.
             self.delay(name, now.after_ms(LOSS_DELAY_MS));
             return Some(LostTooOften { chunk: name, attempt, losses });

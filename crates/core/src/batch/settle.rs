@@ -110,6 +110,7 @@ fn complete_one(
     let (name, place) = BlockName::of(id, done.chunk);
     let block = state.block(tables, name, total);
     if block.is_done(place) {
+        state.let_go_if_full(name);
         return Settled::AlreadyDone;
     }
 
@@ -167,6 +168,7 @@ fn fail_one(
     let (name, place) = BlockName::of(id, failed.chunk);
     let block = state.block(tables, name, submission.counts.total);
     if block.is_done(place) {
+        state.let_go_if_full(name);
         return Settled::AlreadyDone;
     }
     let before = block.trouble(place).copied();

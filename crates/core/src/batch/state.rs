@@ -112,6 +112,13 @@ impl BatchState {
         self.changed_blocks.insert(name);
     }
 
+    /// Lets a block go that was loaded only to find that every chunk of it is done.
+    pub(super) fn let_go_if_full(&mut self, name: BlockName) {
+        if self.blocks.get(&name).is_some_and(Block::is_full) && !self.changed_blocks.contains(&name) {
+            self.blocks.remove(&name);
+        }
+    }
+
     /// Moves a running submission to history. Its blocks leave memory now, or with the flush if they changed.
     pub(super) fn end(
         &mut self,

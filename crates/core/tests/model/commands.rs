@@ -42,7 +42,7 @@ impl Chooser {
         let entry = Entry {
             epoch: room.epoch,
             at: At::from_ms(self.at_ms),
-            seed: self.chance.next(),
+            seed: self.chance.draw(),
             sender: SenderId(1 + self.chance.below(2)),
             token: ContinuationToken(self.tokens),
             command: Command::Lead(Lead { shard: self.shard() }),
@@ -91,7 +91,11 @@ impl Chooser {
     fn command(&mut self, room: &Room) -> Command {
         let roll = self.chance.below(100);
         if room.submissions.is_empty() || roll < 18 {
-            return Command::Submit(if self.chance.below(6) == 0 { self.broken_submit() } else { self.submit() });
+            return Command::Submit(if self.chance.below(6) == 0 {
+                self.broken_submit()
+            } else {
+                self.submit()
+            });
         }
         let submission = self.target(room);
         let handed = room.submissions.get(&submission);
@@ -162,11 +166,13 @@ impl Chooser {
     /// Mostly a submission that runs; sometimes one that is over, sometimes one that never was.
     fn target(&mut self, room: &Room) -> SubmissionId {
         if self.chance.below(25) == 0 {
-            return SubmissionId::from_u64(1 + self.chance.below(1 << 62)).expect("it is positive and below 2^63");
+            return SubmissionId::from_u64(1 + self.chance.below(1 << 62))
+                .expect("it is positive and below 2^63");
         }
         let wants_running = self.chance.below(6) > 0;
         let is_wanted = |it: &Handed| !wants_running || it.state == SubmissionState::Running;
-        let wanted: Vec<_> = room.submissions.iter().filter(|(_, it)| is_wanted(it)).map(|(id, _)| *id).collect();
+        let wanted: Vec<_> =
+            room.submissions.iter().filter(|(_, it)| is_wanted(it)).map(|(id, _)| *id).collect();
         let all: Vec<_> = room.submissions.keys().copied().collect();
         let from = if wanted.is_empty() { all } else { wanted };
         from[self.pick(from.len())]
@@ -174,7 +180,8 @@ impl Chooser {
 
     fn done(&mut self, room: &Room, handed: Option<&Handed>) -> Vec<Done> {
         let mut chunks = self.chunks(handed);
-        let rest = || handed.into_iter().flat_map(|it| (0..).zip(&it.chunks).map(move |chunk| (it.round, chunk)));
+        let rest =
+            || handed.into_iter().flat_map(|it| (0..).zip(&it.chunks).map(move |chunk| (it.round, chunk)));
         if self.chance.below(8) == 0 {
             // The whole rest, so that blocks fill up and submissions end.
             let left = rest().filter(|(round, (_, chunk))| chunk.is_unsettled(*round));
@@ -198,7 +205,7 @@ impl Chooser {
     fn output(&mut self) -> Output {
         match self.chance.below(60) {
             0 => Output::Inline(ByteVec::from(vec![0; INLINE_OUTPUT_BYTES_MAX + 1])),
-            1..20 => Output::Inline(ByteVec::from(self.chance.next().to_be_bytes().to_vec())),
+            1..20 => Output::Inline(ByteVec::from(self.chance.draw().to_be_bytes().to_vec())),
             20..40 => Output::Stored,
             _ => Output::Nothing,
         }
@@ -246,7 +253,7 @@ impl Chooser {
             (Some(before), 2..4) => Attempt { nth: before.nth + 1, ..before },
             _ => Attempt {
                 epoch: Epoch(room.epoch.0 - self.small(2).min(room.epoch.0 - 1)),
-                nth: handed.map_or(0, |it| it.round) << 16 | self.small(3),
+                nth: u64::from(handed.map_or(0, |it| it.round)) << 32 | u64::from(self.small(3)),
             },
         }
     }

@@ -10,31 +10,35 @@ use windlass_core::tables::MemoryTables;
 
 #[test]
 fn machines_fed_the_same_entries_hold_the_same_rows_however_they_are_flushed() {
-    sequences::run("machines_fed_the_same_entries_hold_the_same_rows_however_they_are_flushed", 1_000, |seed| {
-        let mut chance = Seeded::new(seed);
-        let groups = groups(&mut chance);
-        let reopens_after = chance.below(groups.len() as u64);
-        let mut eager = Machine::open(MemoryTables::default());
-        let mut lazy = Machine::open(MemoryTables::default());
-        let mut reopened = Machine::open(MemoryTables::default());
-        for (number, bytes) in (0..).zip(&groups) {
-            let by_eager = feed(&mut eager, bytes, true);
-            let by_lazy = feed(&mut lazy, bytes, false);
-            let by_reopened = feed(&mut reopened, bytes, false);
-            assert_eq!(by_eager, by_lazy, "group {number}");
-            assert_eq!(by_eager, by_reopened, "group {number}");
-            assert_eq!(eager.tables(), lazy.tables(), "group {number}");
-            assert_eq!(eager.tables(), reopened.tables(), "group {number}");
-            if number == reopens_after {
-                reopened = Machine::open(reopened.tables().clone());
+    sequences::run(
+        "machines_fed_the_same_entries_hold_the_same_rows_however_they_are_flushed",
+        1_000,
+        |seed| {
+            let mut chance = Seeded::new(seed);
+            let groups = groups(&mut chance);
+            let reopens_after = chance.below(groups.len() as u64);
+            let mut eager = Machine::open(MemoryTables::default());
+            let mut lazy = Machine::open(MemoryTables::default());
+            let mut reopened = Machine::open(MemoryTables::default());
+            for (number, bytes) in (0..).zip(&groups) {
+                let by_eager = feed(&mut eager, bytes, true);
+                let by_lazy = feed(&mut lazy, bytes, false);
+                let by_reopened = feed(&mut reopened, bytes, false);
+                assert_eq!(by_eager, by_lazy, "group {number}");
+                assert_eq!(by_eager, by_reopened, "group {number}");
+                assert_eq!(eager.tables(), lazy.tables(), "group {number}");
+                assert_eq!(eager.tables(), reopened.tables(), "group {number}");
+                if number == reopens_after {
+                    reopened = Machine::open(reopened.tables().clone());
+                }
             }
-        }
-    });
+        },
+    );
 }
 
 /// Groups of entries as the log holds them. A machine of its own tells the chooser what there is to ask for.
 fn groups(chance: &mut Seeded) -> Vec<Vec<u8>> {
-    let mut chooser = Chooser::new(chance.next());
+    let mut chooser = Chooser::new(chance.draw());
     let mut machine = Machine::open(MemoryTables::default());
     let mut room = Room::default();
     let mut groups: Vec<EntryGroup> = Vec::new();

@@ -21,7 +21,7 @@ use windlass_core::tables::MemoryTables;
 fn the_batch_room_answers_as_the_naive_model_does() {
     sequences::run("the_batch_room_answers_as_the_naive_model_does", 10_000, |seed| {
         let mut chance = Seeded::new(seed);
-        let mut chooser = Chooser::new(chance.next());
+        let mut chooser = Chooser::new(chance.draw());
         let mut machine = Machine::open(MemoryTables::default());
         let mut room = Room::default();
         for _ in 0..20 + chance.below(41) {

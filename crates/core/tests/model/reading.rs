@@ -20,7 +20,8 @@ pub(crate) fn agrees(machine: &Machine<MemoryTables>, room: &Room, chance: &mut 
         assert_eq!(machine.show(*id), Some(view(*id, handed)));
         results_agree(machine, *id, handed);
         let failures = (0..).map(ChunkIndex).zip(&handed.chunks);
-        let failures = failures.filter_map(|(index, chunk)| Some((index, chunk.failure.as_ref()?.row.clone())));
+        let failures =
+            failures.filter_map(|(index, chunk)| Some((index, chunk.failure.as_ref()?.row.clone())));
         assert_eq!(machine.failures(*id, PAGE_ROWS_MAX), failures.take(PAGE_ROWS_MAX).collect::<Vec<_>>());
     }
     let running = room.submissions.iter().filter(|(_, it)| it.state == SubmissionState::Running);
@@ -29,7 +30,11 @@ pub(crate) fn agrees(machine: &Machine<MemoryTables>, room: &Room, chance: &mut 
 
     for filter in filters() {
         let limit = 1 + usize::try_from(chance.below(4)).expect("it is below 4");
-        assert_eq!(listed(machine, &filter, limit), expected(room, &filter), "{filter:?} in pages of {limit}");
+        assert_eq!(
+            listed(machine, &filter, limit),
+            expected(room, &filter),
+            "{filter:?} in pages of {limit}"
+        );
     }
 }
 
@@ -48,7 +53,8 @@ fn results_agree(machine: &Machine<MemoryTables>, id: SubmissionId, handed: &Han
     let total = handed.chunks.len() as u64;
     for from in [0, 2, CHUNKS_PER_BLOCK - 5, total.saturating_sub(3), total, u64::MAX] {
         let limit = if from == 0 { PAGE_ROWS_MAX } else { 10 };
-        let all = (0..).map(ChunkIndex).zip(&handed.chunks).skip_while(|(index, _)| index.0 < from).take(limit);
+        let all =
+            (0..).map(ChunkIndex).zip(&handed.chunks).skip_while(|(index, _)| index.0 < from).take(limit);
         let expected: Vec<_> = all.map(|(index, chunk)| result(index, chunk, handed.round)).collect();
         assert_eq!(machine.results(id, ChunkIndex(from), limit), Some(expected), "from {from}");
     }
@@ -82,14 +88,16 @@ fn filters() -> Vec<SubmissionFilter> {
     let texts = ["red", "redder", "blue", "none"].map(|it| MetaValue::Text(it.into()));
     let sizes = [-1, 0, 1].map(MetaValue::Integer);
     let one = |field: &str, value: MetaValue| Metadata::from([(field.into(), value)]);
-    let mut metadata = vec![Metadata::new(), one("size", MetaValue::Bool(true)), one("shad", texts[0].clone())];
+    let mut metadata =
+        vec![Metadata::new(), one("size", MetaValue::Bool(true)), one("shad", texts[0].clone())];
     metadata.extend(texts.iter().map(|shade| one("shade", shade.clone())));
     metadata.extend(sizes.iter().map(|size| one("size", size.clone())));
     for size in sizes {
         let both = [("shade".into(), texts[0].clone()), ("size".into(), size)];
         metadata.push(Metadata::from(both));
     }
-    let with_state = |metadata: &Metadata| states.map(|state| SubmissionFilter { state, metadata: metadata.clone() });
+    let with_state =
+        |metadata: &Metadata| states.map(|state| SubmissionFilter { state, metadata: metadata.clone() });
     metadata.iter().flat_map(with_state).collect()
 }
 
@@ -108,7 +116,9 @@ fn listed(machine: &Machine<MemoryTables>, filter: &SubmissionFilter, limit: usi
 }
 
 fn expected(room: &Room, filter: &SubmissionFilter) -> Vec<SubmissionView> {
-    let has_all = |it: &Handed| filter.metadata.iter().all(|(field, value)| it.submit.metadata.get(field) == Some(value));
+    let has_all = |it: &Handed| {
+        filter.metadata.iter().all(|(field, value)| it.submit.metadata.get(field) == Some(value))
+    };
     let is_shown = |it: &Handed| filter.state.is_none_or(|state| state == it.state) && has_all(it);
     room.submissions.iter().rev().filter(|(_, it)| is_shown(it)).map(|(id, it)| view(*id, it)).collect()
 }

@@ -24,14 +24,18 @@ use windlass_core::time::At;
 
 #[test]
 fn the_reserver_hands_out_every_attempt_once_and_knows_where_each_chunk_is() {
-    sequences::run("the_reserver_hands_out_every_attempt_once_and_knows_where_each_chunk_is", 5_000, |seed| {
-        let mut leader = Leader::new(seed);
-        for _ in 0..80 {
-            leader.step();
-            audit::check_reserver(&leader.machine, &leader.reserver);
-            leader.agrees_with_its_model();
-        }
-    });
+    sequences::run(
+        "the_reserver_hands_out_every_attempt_once_and_knows_where_each_chunk_is",
+        5_000,
+        |seed| {
+            let mut leader = Leader::new(seed);
+            for _ in 0..80 {
+                leader.step();
+                audit::check_reserver(&leader.machine, &leader.reserver);
+                leader.agrees_with_its_model();
+            }
+        },
+    );
 }
 
 /// Where an unsettled chunk is.
@@ -269,7 +273,7 @@ impl Leader {
         let epoch = Epoch(self.machine.epoch().0 + 1);
         self.apply(epoch, Command::Lead(Lead { shard: Shard::default() }));
         let unsettled: Vec<_> = self.machine.unsettled().collect();
-        let seed = self.chance.next();
+        let seed = self.chance.draw();
         self.reserver = Reserver::new(epoch, self.machine.token_key(), seed, &unsettled);
         self.losses.clear();
         self.known.clear();
@@ -277,7 +281,8 @@ impl Leader {
             let name = |chunk| ChunkName { submission: it.submission, chunk };
             let chunks = it.ranges.iter().cloned().flatten().map(ChunkIndex);
             self.known.extend(chunks.map(|chunk| (name(chunk), Whereabouts::Ready)));
-            let delayed = it.delayed.iter().map(|(chunk, until)| (name(*chunk), Whereabouts::Delayed(*until)));
+            let delayed =
+                it.delayed.iter().map(|(chunk, until)| (name(*chunk), Whereabouts::Delayed(*until)));
             self.known.extend(delayed);
         }
     }
@@ -317,7 +322,9 @@ impl Leader {
                 }
             }
             Effect::Done { submission, chunks, .. } => {
-                chunks.iter().for_each(|chunk| self.forget(ChunkName { submission: *submission, chunk: *chunk }));
+                chunks
+                    .iter()
+                    .for_each(|chunk| self.forget(ChunkName { submission: *submission, chunk: *chunk }));
             }
             Effect::Failed { submission, chunk, attempt, retry_at, .. } => {
                 let name = ChunkName { submission: *submission, chunk: *chunk };

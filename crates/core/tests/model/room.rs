@@ -102,7 +102,8 @@ impl Handed {
 
     /// What of it can be handed out.
     pub(crate) fn unsettled(&self, submission: SubmissionId) -> Unsettled {
-        let mut unsettled = Unsettled { submission, round: self.round, ranges: Vec::new(), delayed: Vec::new() };
+        let mut unsettled =
+            Unsettled { submission, round: self.round, ranges: Vec::new(), delayed: Vec::new() };
         for (index, chunk) in (0..).zip(&self.chunks).filter(|(_, chunk)| chunk.is_unsettled(self.round)) {
             push(&mut unsettled.ranges, index);
             let delay = chunk.failure.as_ref().filter(|it| it.round == self.round).and_then(|it| it.retry_at);
@@ -179,7 +180,8 @@ impl Room {
         };
         assert!(self.submissions.last_key_value().is_none_or(|(last, _)| *last < id), "ids grow");
 
-        let chunks = vec![Chunk::default(); usize::try_from(submit.chunks).expect("the model submits little")];
+        let chunks =
+            vec![Chunk::default(); usize::try_from(submit.chunks).expect("the model submits little")];
         let handed = Handed {
             submit: submit.clone(),
             submitted_at: self.at,
@@ -300,7 +302,9 @@ impl Room {
 fn after_the_end(state: SubmissionState) -> Settled {
     match state {
         SubmissionState::Completed => Settled::AlreadyDone,
-        SubmissionState::Running | SubmissionState::Failed | SubmissionState::Cancelled => Settled::SubmissionOver,
+        SubmissionState::Running | SubmissionState::Failed | SubmissionState::Cancelled => {
+            Settled::SubmissionOver
+        }
     }
 }
 
@@ -311,7 +315,8 @@ fn fail_one(
     at: At,
     effects: &mut Vec<Effect>,
 ) -> Settled {
-    let (round, attempts_max, delay) = (handed.round, handed.submit.attempts_max, handed.submit.retry_delay_ms);
+    let (round, attempts_max, delay) =
+        (handed.round, handed.submit.attempts_max, handed.submit.retry_delay_ms);
     let chunk = &mut handed.chunks[usize::try_from(failed.chunk.0).expect("the caller looked")];
     if chunk.done.is_some() {
         return Settled::AlreadyDone;

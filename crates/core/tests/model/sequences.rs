@@ -14,7 +14,10 @@ pub(crate) fn run(test: &'static str, count: u64, sequence: impl Fn(u64)) {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "the machine has no environment; the test that feeds it has one")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the machine has no environment; the test that feeds it has one"
+)]
 fn number_from_environment(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{name} is a number, not {text:?}")))

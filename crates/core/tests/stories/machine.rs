@@ -4,7 +4,8 @@ use crate::leader::{BEGIN, Leader, chunk};
 use std::ops::Range;
 use windlass_core::batch::submissions::{ChunkCounts, OnFailure, SubmissionState, Submit};
 use windlass_core::entry::{
-    Applied, Command, Complete, Done, Effect, Entry, Fail, FailedAttempt, Lead, Outcome, Output, Refusal, Settled,
+    Applied, Command, Complete, Done, Effect, Entry, Fail, FailedAttempt, Lead, Outcome, Output, Refusal,
+    Settled,
 };
 use windlass_core::ids::{Attempt, ChunkIndex, ContinuationToken, Epoch, SenderId, Shard, SubmissionId};
 use windlass_core::limits::{CHUNKS_PER_BLOCK, DEDUP_EXPIRED_PER_APPLY_MAX, DEDUP_WINDOW_MS};
@@ -60,7 +61,8 @@ fn a_submission_that_stops_on_failure_skips_the_rest() {
 #[test]
 fn a_submission_that_continues_on_failure_goes_on_and_fails_when_the_rest_is_done() {
     let mut leader = Leader::new();
-    let submission = leader.submit(Submit { attempts_max: 1, on_failure: OnFailure::Continue, ..Submit::new(3) });
+    let submission =
+        leader.submit(Submit { attempts_max: 1, on_failure: OnFailure::Continue, ..Submit::new(3) });
     assert_eq!(leader.fail(chunk(submission, 1), FIRST), Settled::Accepted);
     assert_eq!(leader.reserver.ready_len(), 2);
     assert_eq!(leader.complete(chunk(submission, 0), FIRST), Settled::Accepted);
@@ -76,7 +78,8 @@ fn a_submission_that_continues_on_failure_goes_on_and_fails_when_the_rest_is_don
 #[test]
 fn a_chunk_that_failed_for_good_may_still_be_completed_by_an_attempt_that_was_out() {
     let mut leader = Leader::new();
-    let submission = leader.submit(Submit { attempts_max: 1, on_failure: OnFailure::Continue, ..Submit::new(2) });
+    let submission =
+        leader.submit(Submit { attempts_max: 1, on_failure: OnFailure::Continue, ..Submit::new(2) });
     leader.fail(chunk(submission, 0), FIRST);
     assert_eq!(leader.complete(chunk(submission, 0), SECOND), Settled::Accepted);
     assert_eq!(leader.rows(Table::Failures), 0);
@@ -105,9 +108,13 @@ fn retrying_the_failed_forgives_and_what_is_done_stays_done() {
     assert_eq!(leader.retry_failed(submission), refused);
 
     // Both have their two attempts again: one failure more does not end it.
-    let of_round_one = |nth: u32| Attempt { epoch: Epoch(1), nth: 1 << 16 | nth };
+    let of_round_one = |nth: u64| Attempt { epoch: Epoch(1), nth: 1 << 32 | nth };
     assert_eq!(leader.fail(chunk(submission, 2), of_round_one(0)), Settled::Accepted);
-    assert_eq!(leader.fail(chunk(submission, 2), SECOND), Settled::AlreadyFailed, "a late one of the old round");
+    assert_eq!(
+        leader.fail(chunk(submission, 2), SECOND),
+        Settled::AlreadyFailed,
+        "a late one of the old round"
+    );
     assert_eq!(leader.machine.show(submission).map(|it| it.state), Some(SubmissionState::Running));
     for index in [0, 2, 3] {
         assert_eq!(leader.complete(chunk(submission, index), of_round_one(1)), Settled::Accepted);
@@ -119,7 +126,8 @@ fn retrying_the_failed_forgives_and_what_is_done_stays_done() {
 #[test]
 fn what_is_cancelled_stays_cancelled() {
     let mut leader = Leader::new();
-    let submission = leader.submit(Submit { attempts_max: 1, on_failure: OnFailure::Continue, ..Submit::new(2) });
+    let submission =
+        leader.submit(Submit { attempts_max: 1, on_failure: OnFailure::Continue, ..Submit::new(2) });
     leader.fail(chunk(submission, 0), FIRST);
     assert_eq!(leader.cancel(submission), Outcome::Cancelled);
     let rows = leader.machine.tables().clone();
@@ -158,7 +166,11 @@ fn a_submit_that_the_log_delivers_twice_is_taken_in_once() {
     let again = leader.machine.apply(entry(1, 5));
     assert_eq!(again, Applied { effects: Vec::new(), ..first.clone() });
     assert_eq!(leader.machine.apply(entry(1, 6)), Applied::refused(Refusal::IdempotencyKeyReused));
-    assert_ne!(leader.machine.apply(entry(2, 5)).outcome, first.outcome, "another member counts its own tokens");
+    assert_ne!(
+        leader.machine.apply(entry(2, 5)).outcome,
+        first.outcome,
+        "another member counts its own tokens"
+    );
     assert_eq!(leader.machine.batch().running(), 2);
 }
 
@@ -168,7 +180,11 @@ fn a_key_may_be_used_anew_once_its_window_is_closed() {
     let first = leader.submit(keyed(1, "daily"));
     leader.now = BEGIN.after_ms(DEDUP_WINDOW_MS);
     leader.submit(Submit::new(1));
-    assert_eq!(leader.submit(keyed(1, "daily")), first, "a window is closed after its last millisecond, not in it");
+    assert_eq!(
+        leader.submit(keyed(1, "daily")),
+        first,
+        "a window is closed after its last millisecond, not in it"
+    );
     leader.now = leader.now.after_ms(1);
     leader.submit(Submit::new(1));
     assert_ne!(leader.submit(keyed(1, "daily")), first);
@@ -184,7 +200,11 @@ fn each_submit_closes_only_a_few_windows_and_more_than_it_opens() {
     leader.now = BEGIN.after_ms(DEDUP_WINDOW_MS + 1);
     for nth in 1..=25 {
         leader.submit(Submit::new(1));
-        assert_eq!(leader.machine.replies(), 100 - 3 * nth, "each opens 1 and closes {DEDUP_EXPIRED_PER_APPLY_MAX}");
+        assert_eq!(
+            leader.machine.replies(),
+            100 - 3 * nth,
+            "each opens 1 and closes {DEDUP_EXPIRED_PER_APPLY_MAX}"
+        );
     }
     leader.submit(Submit::new(1));
     assert_eq!(leader.machine.replies(), 26, "nothing is due any more");

@@ -116,9 +116,17 @@ fn a_poison_chunk_waits_twice_as_long_each_time_and_never_goes_back_on_top() {
             assert_eq!(leader.reserver.release(name, token), Standing::Holds);
         }
         leader.wait_ms(wait_ms - 1);
-        assert_eq!((leader.reserver.ready_len(), leader.reserver.delayed_len()), (9, 1), "before {wait_ms} ms");
+        assert_eq!(
+            (leader.reserver.ready_len(), leader.reserver.delayed_len()),
+            (9, 1),
+            "before {wait_ms} ms"
+        );
         leader.wait_ms(1);
-        assert_eq!((leader.reserver.ready_len(), leader.reserver.delayed_len()), (10, 0), "after {wait_ms} ms");
+        assert_eq!(
+            (leader.reserver.ready_len(), leader.reserver.delayed_len()),
+            (10, 0),
+            "after {wait_ms} ms"
+        );
     }
     let (name, token) = leader.reserve(ANNA, 10).pop().unwrap();
     assert_eq!((name, leader.fail(poison, token.attempt)), (poison, Settled::Accepted));
@@ -186,7 +194,11 @@ fn a_release_gives_the_chunk_back_unharmed() {
     let rows = leader.machine.tables().clone();
     for nth in 0..10 {
         let (name, token) = leader.reserve_one(ANNA);
-        assert_eq!((name, token.attempt.nth), (chunk(submission, 0), nth), "it is next again, as another attempt");
+        assert_eq!(
+            (name, token.attempt.nth),
+            (chunk(submission, 0), nth),
+            "it is next again, as another attempt"
+        );
         assert_eq!(leader.reserver.release(name, token), Standing::Holds);
         assert_eq!(leader.reserver.release(name, token), Standing::Lost, "it can be given back once");
     }
@@ -248,7 +260,9 @@ fn a_retry_of_the_failed_makes_ready_what_waits_and_leaves_out_what_is_out() {
     let mut leader = Leader::new();
     let submission = leader.submit(Submit { retry_delay_ms: 60_000, ..lenient(4, 2) });
     let all = leader.reserve(ANNA, 3);
-    let [(failing, first), (waiting, token), (out, held)] = all[..] else { panic!("three of four are handed out") };
+    let [(failing, first), (waiting, token), (out, held)] = all[..] else {
+        panic!("three of four are handed out")
+    };
     leader.fail(failing, first.attempt);
     leader.wait_ms(60_000);
     let (_, second) = leader.reserve(BERT, 2).pop().unwrap();
@@ -259,7 +273,8 @@ fn a_retry_of_the_failed_makes_ready_what_waits_and_leaves_out_what_is_out() {
     leader.retry_failed(submission);
     assert_eq!((leader.reserver.ready_len(), leader.reserver.delayed_len()), (2, 0));
     assert_eq!(leader.reserver.standing(out, held), Standing::Holds);
-    let attempts: Vec<_> = leader.reserve(BERT, 9).into_iter().map(|(name, it)| (name, it.attempt.nth >> 16)).collect();
+    let attempts: Vec<_> =
+        leader.reserve(BERT, 9).into_iter().map(|(name, it)| (name, it.attempt.nth >> 16)).collect();
     assert_eq!(attempts, [(failing, 1), (waiting, 1)], "attempts of a new round have new numbers");
 }
 

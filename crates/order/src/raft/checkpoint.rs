@@ -47,7 +47,10 @@ pub(crate) enum Contents {
     /// The state of this node.
     Own,
     /// A file that another member sent.
-    #[cfg_attr(not(test), expect(dead_code, reason = "a node with peers receives one; the transport is not written yet"))]
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "a node with peers receives one; the transport is not written yet")
+    )]
     Received(PathBuf),
 }
 
@@ -76,8 +79,7 @@ impl Checkpoint {
 
     /// Counts bytes of applied groups; enough of them make a checkpoint due.
     pub(crate) fn count(&self, bytes: u64) {
-        let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        if before < self.bytes_max && before + bytes >= self.bytes_max {
+        if self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes >= self.bytes_max {
             self.due.notify_one();
         }
     }
@@ -150,7 +152,11 @@ impl RaftSnapshotBuilder<Types> for Checkpointer {
 }
 
 /// Brings tables to a position that the log goes on from, and says which it is.
-pub(crate) fn recover(tables: &mut DiskTables, folder: &Path, purged_upto: u64) -> Result<Position, OrderFault> {
+pub(crate) fn recover(
+    tables: &mut DiskTables,
+    folder: &Path,
+    purged_upto: u64,
+) -> Result<Position, OrderFault> {
     let found = position_of(tables)?;
     create_folder(folder)?;
     if index_after(&found) >= purged_upto {
@@ -183,14 +189,20 @@ fn position_of(tables: &DiskTables) -> Result<Position, OrderFault> {
 
 fn create_folder(folder: &Path) -> Result<(), OrderFault> {
     std::fs::create_dir_all(folder).map_err(|error| OrderFault::TablesBroken {
-        what: format!("could not make the folder {}: {error}; check the disk and its permissions", folder.display()),
+        what: format!(
+            "could not make the folder {}: {error}; check the disk and its permissions",
+            folder.display()
+        ),
     })
 }
 
 /// The snapshot files, in the order of their last entries.
 fn snapshots(folder: &Path) -> Result<Vec<(u64, PathBuf)>, OrderFault> {
     let fault = |error: io::Error| OrderFault::TablesBroken {
-        what: format!("could not list the snapshots in {}: {error}; check the disk and its permissions", folder.display()),
+        what: format!(
+            "could not list the snapshots in {}: {error}; check the disk and its permissions",
+            folder.display()
+        ),
     };
     let mut found = Vec::new();
     for file in std::fs::read_dir(folder).map_err(fault)? {

@@ -150,7 +150,9 @@ fn encode<T: Encode<()>>(value: &T) -> Bytes {
 
 fn decode<'b, T: Decode<'b, ()>>(what: &str, bytes: &'b [u8]) -> Result<T, Unreadable> {
     minicbor::decode(bytes).map_err(|error| {
-        format!("{what} is not one that this build knows ({error}); start the build that wrote it, or a newer one")
+        format!(
+            "{what} is not one that this build knows ({error}); start the build that wrote it, or a newer one"
+        )
     })
 }
 
@@ -184,8 +186,9 @@ impl TryFrom<MembershipBytes> for Membership {
         let voters: Vec<BTreeSet<u64>> = stored.voters.into_iter().map(BTreeSet::from_iter).collect();
         let nodes: BTreeMap<u64, BasicNode> =
             stored.nodes.into_iter().map(|(id, node)| (id, BasicNode::new(node.address))).collect();
-        Membership::new(voters, nodes)
-            .map_err(|error| format!("the stored members make no cluster: {error}; restore the data folder from a backup"))
+        Membership::new(voters, nodes).map_err(|error| {
+            format!("the stored members make no cluster: {error}; restore the data folder from a backup")
+        })
     }
 }
 
@@ -212,7 +215,11 @@ mod tests {
             EntryPayload::Normal(Group(Bytes::from_static(b"turn"))),
             EntryPayload::Membership(membership()),
         ];
-        payloads.into_iter().zip(9..).map(|(payload, index)| Entry { log_id: log_id(index), payload }).collect()
+        payloads
+            .into_iter()
+            .zip(9..)
+            .map(|(payload, index)| Entry { log_id: log_id(index), payload })
+            .collect()
     }
 
     #[test]
@@ -228,8 +235,10 @@ mod tests {
         );
         assert_eq!(hex(&encode_vote(&Vote { leader_id: LeaderId::new(3, 1), committed: true })), "830301f5");
         assert_eq!(hex(&encode_log_id(&log_id(9))), "83030109");
-        let position =
-            Position { applied: Some(log_id(9)), membership: StoredMembership::new(Some(log_id(0)), membership()) };
+        let position = Position {
+            applied: Some(log_id(9)),
+            membership: StoredMembership::new(Some(log_id(0)), membership()),
+        };
         assert_eq!(
             hex(&encode_position(&position)),
             "8383030109830301008282810182 0102a2018163613a31028163623a32".replace(' ', "")
@@ -246,7 +255,10 @@ mod tests {
         assert_eq!(decode_log_id(&encode_log_id(&log_id(5))), Ok(log_id(5)));
         for position in [
             Position::default(),
-            Position { applied: Some(log_id(9)), membership: StoredMembership::new(Some(log_id(0)), membership()) },
+            Position {
+                applied: Some(log_id(9)),
+                membership: StoredMembership::new(Some(log_id(0)), membership()),
+            },
         ] {
             assert_eq!(decode_position(&encode_position(&position)), Ok(position));
         }

@@ -42,7 +42,9 @@ impl LogStore {
         let entries = stored.map_err(|fault| self.fail(fault.into()))?;
         entries
             .iter()
-            .map(|(index, bytes)| format::decode_entry(index - 1, bytes).map_err(|what| self.unreadable(what)))
+            .map(|(index, bytes)| {
+                format::decode_entry(index - 1, bytes).map_err(|what| self.unreadable(what))
+            })
             .collect()
     }
 
@@ -93,7 +95,9 @@ impl RaftLogReader<Types> for LogStore {
     {
         let Range { start, end } = self.clip(&range);
         // A replay may be longer than memory, so it is read piece by piece.
-        let pieces = (start..end).step_by(ENTRIES_PER_READ_MAX as usize).map(move |from| from..end.min(from + ENTRIES_PER_READ_MAX));
+        let pieces = (start..end)
+            .step_by(ENTRIES_PER_READ_MAX as usize)
+            .map(move |from| from..end.min(from + ENTRIES_PER_READ_MAX));
         let store = self.clone();
         stream::iter(pieces.flat_map(move |piece| {
             let (found, fault) = match store.read(piece) {
@@ -185,11 +189,14 @@ impl RaftLogStorage<Types> for LogStore {
         ];
         // Raft need not wait: a purge that a crash undoes leaves entries that are applied already.
         let alarm = self.alarm.clone();
-        self.log.append(records, Box::new(move |result| {
-            if let Err(fault) = result {
-                alarm.raise(fault.into());
-            }
-        }));
+        self.log.append(
+            records,
+            Box::new(move |result| {
+                if let Err(fault) = result {
+                    alarm.raise(fault.into());
+                }
+            }),
+        );
         Ok(())
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{Home, SlowDisk, submitted};
 use crate::OrderFault;
+use crate::limits::{COMMANDS_WAITING_MAX, GROUP_COMMANDS_MAX};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +41,10 @@ async fn a_failed_sync_stops_the_node_and_the_caller_hears_why() {
     disk.let_go(true);
     let outcome = opened.order.propose(Command::Submit(Submit::new(5))).await;
     let fault = opened.order.fault().await;
-    assert!(matches!(&fault, OrderFault::LogBroken { what } if what.contains("the disk is broken")), "{fault}");
+    assert!(
+        matches!(&fault, OrderFault::LogBroken { what } if what.contains("the disk is broken")),
+        "{fault}"
+    );
     assert_eq!(outcome, Err(fault.clone()));
     assert_eq!(opened.order.propose(Command::Submit(Submit::new(5))).await, Err(fault.clone()));
     assert_eq!(opened.order.shutdown().await, Err(fault));
@@ -49,6 +53,41 @@ async fn a_failed_sync_stops_the_node_and_the_caller_hears_why() {
     let running = again.order.read(|machine| machine.batch().running());
     assert!(running <= 1, "what was not acknowledged may have happened, but once");
     again.order.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crowd_past_the_limits_hears_who_was_taken_and_who_was_not() {
+    let mut home = Home::new();
+    home.options.propose_timeout = Duration::from_secs(2);
+    let disk = SlowDisk::default();
+    let opened = home.open_on(Arc::new(disk.clone())).await;
+    disk.hold();
+    let crowd = COMMANDS_WAITING_MAX + 10 * GROUP_COMMANDS_MAX;
+    let proposals: Vec<_> = (0..crowd)
+        .map(|_| {
+            let order = opened.order.clone();
+            tokio::spawn(async move { order.propose(Command::Submit(Submit::new(1))).await })
+        })
+        .collect();
+    let mut taken = 0;
+    for proposal in proposals {
+        match proposal.await.unwrap() {
+            Err(OrderFault::Timeout { .. }) => taken += 1,
+            Err(OrderFault::Busy) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!((COMMANDS_WAITING_MAX..crowd).contains(&taken), "{taken} of {crowd} were taken");
+
+    disk.let_go(false);
+    // The last of those that were taken comes before this one.
+    let mut tries = 1;
+    while opened.order.propose(Command::Submit(Submit::new(1))).await.is_err() {
+        tries += 1;
+    }
+    let running = opened.order.read(|machine| machine.batch().running());
+    assert!((taken + 1..=taken + tries).contains(&running), "{taken} were taken, {running} took effect");
+    opened.order.shutdown().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,7 +5,9 @@ mod leading;
 mod restarting;
 mod speed;
 
+use crate::raft::{Types, index_of};
 use crate::{Order, OrderFault, OrderOptions, RoleEvent};
+use openraft::type_config::alias::SnapshotMetaOf;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex};
@@ -99,6 +101,17 @@ fn submitted(outcome: Outcome) -> SubmissionId {
 
 fn keyed(chunks: u64, key: &str) -> Command {
     Command::Submit(Submit { idempotency_key: Some(key.into()), ..Submit::new(chunks) })
+}
+
+/// Makes a checkpoint and says what it is of and where its file lies.
+async fn contents_of(home: &Home, opened: &Opened) -> (SnapshotMetaOf<Types>, PathBuf) {
+    let applied = opened.order.applied_index();
+    opened.order.snapshot_now().await.unwrap();
+    let node = &opened.order.writer().node;
+    node.wait(None).metrics(|now| now.snapshot.is_some(), "a checkpoint is made").await.unwrap();
+    let snapshot = node.get_snapshot().await.unwrap().unwrap();
+    assert_eq!(snapshot.meta.last_log_id.map(|log_id| index_of(log_id.index)), Some(applied));
+    (snapshot.meta, home.options.snapshot_folder.join(format!("{applied:020}.snapshot")))
 }
 
 /// Every row but the log's own position.

@@ -29,7 +29,8 @@ async fn a_second_machine_fed_from_the_log_has_the_same_rows() {
     let home = Home::new();
     for round in 0..3 {
         let opened = home.open().await;
-        let proposals = (0..200).map(|nth| opened.order.propose(keyed(nth + 1, &format!("{round}-{}", nth % 150))));
+        let proposals =
+            (0..200).map(|nth| opened.order.propose(keyed(nth + 1, &format!("{round}-{}", nth % 150))));
         futures_util::future::try_join_all(proposals).await.unwrap();
         opened.order.read(audit::check);
         opened.order.shutdown().await.unwrap();
@@ -108,7 +109,10 @@ async fn tables_that_end_before_the_log_begins_are_refused_if_no_snapshot_helps(
     std::fs::remove_dir_all(home.tables()).unwrap();
     std::fs::remove_dir_all(&home.options.snapshot_folder).unwrap();
     let refused = home.try_open().await.err();
-    assert!(matches!(&refused, Some(OrderFault::TablesBroken { what }) if what.contains("entry 0")), "{refused:?}");
+    assert!(
+        matches!(&refused, Some(OrderFault::TablesBroken { what }) if what.contains("entry 0")),
+        "{refused:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -131,7 +135,9 @@ async fn a_checkpoint_is_also_due_by_bytes() {
 async fn an_entry_that_this_build_does_not_know_stops_the_node_at_it() {
     let home = Home::new();
     let opened = home.open().await;
-    let unknown = crate::raft::Group(bytes::Bytes::from_static(&[0x85, 1, 2, 3, 4, 0x81, 0x82, 1, 0x82, 0x18, 99, 0x80]));
+    let unknown = crate::raft::Group(bytes::Bytes::from_static(&[
+        0x85, 1, 2, 3, 4, 0x81, 0x82, 1, 0x82, 0x18, 99, 0x80,
+    ]));
     opened.order.writer().node.client_write_ff(unknown, None).await.unwrap();
     let fault = opened.order.fault().await;
     assert!(matches!(&fault, OrderFault::LogBroken { what } if what.contains("entry 4")), "{fault}");

@@ -5,6 +5,7 @@ use crate::OrderFault;
 use std::time::{Duration, Instant};
 use windlass_core::batch::submissions::Submit;
 use windlass_core::entry::{Command, Outcome};
+use windlass_store::log::{Log, LogOptions, Record};
 
 fn submit() -> Command {
     Command::Submit(Submit::new(1))
@@ -104,6 +105,7 @@ async fn latency_and_sharing_measured() {
     let home = Home::new();
     let opened = home.open().await;
     let bare = bare_sync(&home.folder.path().join("bare"));
+    let logged = log_append(&home.folder.path().join("log alone"));
     let mut lone: Vec<Duration> = Vec::new();
     for _ in 0..500 {
         let begun = Instant::now();
@@ -118,7 +120,8 @@ async fn latency_and_sharing_measured() {
         barriers.push(begun.elapsed());
     }
     barriers.sort();
-    println!("bare fdatasync p50 {:?} p99 {:?}", bare[bare.len() / 2], bare[bare.len() * 99 / 100]);
+    println!("bare fdatasync p50 {:?} p99 {:?}", bare[250], bare[495]);
+    println!("log append     p50 {:?} p99 {:?}", logged[250], logged[495]);
     println!("lone command   p50 {:?} p99 {:?}", lone[250], lone[495]);
     println!("lone barrier   p50 {:?} p99 {:?}", barriers[250], barriers[495]);
     for callers in [16_u64, 256, 4_096] {
@@ -156,9 +159,32 @@ fn bare_sync(path: &std::path::Path) -> Vec<Duration> {
     file.sync_all().unwrap();
     let mut times: Vec<Duration> = (0..500)
         .map(|nth| {
+            // A disk that has just been used answers faster than one that a lone command finds.
+            std::thread::sleep(Duration::from_millis(1));
             let begun = Instant::now();
             file.write_all_at(&[7; 256], nth * 256).unwrap();
             file.sync_data().unwrap();
+            begun.elapsed()
+        })
+        .collect();
+    times.sort();
+    times
+}
+
+/// Appends to a log of its own, each waited for.
+fn log_append(folder: &std::path::Path) -> Vec<Duration> {
+    let (log, _) = Log::open(folder, LogOptions { segment_bytes: 4 << 20, cache_bytes: 1 << 20 }).unwrap();
+    let mut times: Vec<Duration> = (1..=500)
+        .map(|index| {
+            std::thread::sleep(Duration::from_millis(1));
+            let begun = Instant::now();
+            let (done, durable) = std::sync::mpsc::channel();
+            let payload = bytes::Bytes::from_static(&[7; 256]);
+            log.append(
+                vec![Record::Entry { index, payload }],
+                Box::new(move |result| done.send(result).unwrap()),
+            );
+            durable.recv().unwrap().unwrap();
             begun.elapsed()
         })
         .collect();

@@ -55,6 +55,8 @@ pub enum Event {
         /// The connection: an old one's end does not end its successor.
         connection: u64,
     },
+    /// A consumer has said goodbye: what it holds comes back unharmed.
+    Leave(SessionId),
     /// A reserve.
     Reserve(Ask),
     /// Chunks that a session still works on.
@@ -260,6 +262,12 @@ impl Dispatcher {
                 }
             }
             Event::Disconnect { session, connection } => self.disconnect(session, connection, now),
+            Event::Leave(session) => {
+                self.sessions.remove(&session);
+                if let Some(reserver) = &mut self.reserver {
+                    reserver.release_session(session);
+                }
+            }
             Event::Reserve(ask) => self.reserve(ask, now),
             Event::Reassert(session, chunks, reply) => {
                 self.answer(&chunks, reply, |reserver, name, token| reserver.reassert(session, name, token));

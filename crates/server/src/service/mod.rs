@@ -155,11 +155,15 @@ impl Service {
         }
     }
 
-    /// Asks the Dispatcher something that it answers at once.
-    pub async fn ask<R>(&self, event: impl FnOnce(oneshot::Sender<R>) -> Event) -> Result<R, Problem> {
+    /// Asks the Dispatcher something that it answers at once. The question is on its way when this returns, before the
+    /// answer is awaited, so that questions arrive in the order in which they were asked.
+    pub fn ask<R: Send + 'static>(
+        &self,
+        event: impl FnOnce(oneshot::Sender<R>) -> Event,
+    ) -> futures_util::future::BoxFuture<'static, Result<R, Problem>> {
         let (reply, answer) = oneshot::channel();
         drop(self.inner.dispatcher.send(event(reply)));
-        answer.await.map_err(|_| not_leading())
+        Box::pin(async move { answer.await.map_err(|_| not_leading()) })
     }
 
     /// How the server is.

@@ -4,6 +4,7 @@ use super::Service;
 use super::batch::unexpected;
 use crate::limits::{LEASE_MS_MAX, LEASE_MS_MIN, RESERVE_WAIT_MS_MAX};
 use crate::roles::dispatcher::{Ask, Asker, Event};
+use futures_util::future::BoxFuture;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -134,8 +135,10 @@ impl Service {
 
     /// Reports attempts at chunks of one submission as failed. Only the holder's report counts.
     pub async fn fail(&self, submission: SubmissionId, reports: Vec<Report<String>>) -> Result<Vec<Verdict>, Problem> {
-        let names = reports.iter().map(|it| (ChunkName { submission, chunk: it.chunk }, it.token)).collect();
-        let standings = self.ask(|reply| Event::Standing(names, reply)).await?;
+        let names: Vec<(ChunkName, AttemptToken)> =
+            reports.iter().map(|it| (ChunkName { submission, chunk: it.chunk }, it.token)).collect();
+        let asked = names.clone();
+        let standings = self.ask(|reply| Event::Standing(asked, reply)).await?;
         // A chunk that the reserver does not know is settled: the machine says how.
         let may_count = |standing: &Standing| matches!(standing, Standing::Holds | Standing::Settled);
         let failed: Vec<FailedAttempt> = reports
@@ -149,7 +152,16 @@ impl Service {
         } else {
             self.settle(Command::Fail(Fail { submission, failed })).await?
         };
-        let verdicts = weave(settled, standings.into_iter().map(|it| (!may_count(&it)).then(|| verdict_of(it))));
+        let decided = standings.iter().map(|it| (!may_count(it)).then(|| verdict_of(*it)));
+        let verdicts = weave(settled, decided);
+        // A holder whose failure does not count, since a later attempt has failed before, gives its chunk back.
+        let uncounted = names.into_iter().zip(&standings).zip(&verdicts).filter(|((_, standing), verdict)| {
+            **standing == Standing::Holds && **verdict == Verdict::AlreadyFailed
+        });
+        let uncounted: Vec<_> = uncounted.map(|((name, _), _)| name).collect();
+        if !uncounted.is_empty() {
+            self.release(uncounted).await?;
+        }
         let accepted = verdicts.iter().filter(|verdict| **verdict == Verdict::Accepted).count();
         metrics::counter!("windlass_failed_attempts_total").increment(accepted as u64);
         Ok(verdicts)
@@ -165,25 +177,29 @@ impl Service {
     /// Moves leases' deadlines.
     pub async fn extend(&self, chunks: Vec<(ChunkName, AttemptToken)>, ms: u64) -> Result<Vec<Verdict>, Problem> {
         let until = self.clock().now().after_ms(lease_ms(ms)?);
-        let standings = self.ask(|reply| Event::Extend(chunks, until, reply)).await?;
-        Ok(standings.into_iter().map(verdict_of).collect())
+        verdicts_of(self.ask(|reply| Event::Extend(chunks, until, reply))).await
     }
 
-    /// Takes chunks back unharmed.
-    pub async fn release(&self, chunks: Vec<(ChunkName, AttemptToken)>) -> Result<Vec<Verdict>, Problem> {
-        let standings = self.ask(|reply| Event::Release(chunks, reply)).await?;
-        Ok(standings.into_iter().map(verdict_of).collect())
+    /// Takes chunks back unharmed; the question is on its way when this returns.
+    pub fn release(&self, chunks: Vec<(ChunkName, AttemptToken)>) -> BoxFuture<'static, Result<Vec<Verdict>, Problem>> {
+        verdicts_of(self.ask(|reply| Event::Release(chunks, reply)))
     }
 
-    /// Gives a session back what it still works on.
-    pub async fn reassert(
+    /// Gives a session back what it still works on; the question is on its way when this returns, so that a reserve that
+    /// follows it does not hand the same chunks to somebody else.
+    pub fn reassert(
         &self,
         session: SessionId,
         chunks: Vec<(ChunkName, AttemptToken)>,
-    ) -> Result<Vec<Verdict>, Problem> {
-        let standings = self.ask(|reply| Event::Reassert(session, chunks, reply)).await?;
-        Ok(standings.into_iter().map(verdict_of).collect())
+    ) -> BoxFuture<'static, Result<Vec<Verdict>, Problem>> {
+        verdicts_of(self.ask(|reply| Event::Reassert(session, chunks, reply)))
     }
+}
+
+fn verdicts_of(
+    standings: BoxFuture<'static, Result<Vec<Standing>, Problem>>,
+) -> BoxFuture<'static, Result<Vec<Verdict>, Problem>> {
+    Box::pin(async { Ok(standings.await?.into_iter().map(verdict_of).collect()) })
 }
 
 /// Groups reports by submission, since a command is about one; remembers where each came from.

@@ -1,0 +1,45 @@
+# Everything a person types. `make help` lists it.
+
+TOOLS := $(CURDIR)/.tools
+DENY := $(TOOLS)/bin/cargo-deny
+DENY_VERSION := 0.20.2
+
+.PHONY: help demo build test check fix bench bench-opsqueue kill
+
+help: ## This list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 18
+
+demo: ## Build, start a server on loopback, submit real work, run consumers, show the results
+	cargo run --release --bin windlass -- demo
+
+build: ## The release binary, target/release/windlass
+	cargo build --release --bin windlass
+
+test: ## Everything: unit, model, whole-system, crash tests
+	cargo build --workspace --all-targets
+	cargo test --workspace
+
+check: $(DENY) ## What CI runs first: format, lints, layering, licences, docs
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	sh .ci/layering
+	$(DENY) check --hide-inclusion-graph licenses bans sources
+	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --document-private-items
+
+fix: ## Write what `check` would complain about, where that can be done
+	cargo fmt --all
+	cargo clippy --workspace --all-targets --fix --allow-dirty --allow-staged
+
+bench: build bench-opsqueue ## Measure, side by side with Opsqueue, and write docs/benchmarks.md
+	cargo build --release -p windlass-bench
+	target/release/windlass-bench
+
+bench-opsqueue: ## Build the driver of the peer
+	cd bench/opsqueue && cargo build --release --locked
+
+kill: ## A long campaign: the server killed 1,000 times under load
+	cargo build --workspace --all-targets
+	WINDLASS_KILLS=1000 cargo test -p windlass-tests --test killed -- --nocapture
+
+$(DENY):
+	cargo install --locked cargo-deny --version $(DENY_VERSION) --debug --root $(TOOLS)

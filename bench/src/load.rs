@@ -1,0 +1,147 @@
+//! The load: consumers that only reserve and complete, one by one or pipelined, and a producer of many submissions.
+
+use anyhow::{Context, bail};
+use futures_util::{StreamExt, TryStreamExt, stream};
+use std::time::{Duration, Instant};
+use windlass_client::frames::{ClientFrame, DoneChunk, ServerFrame, Verdict, WorkOf};
+use windlass_client::{Client, ConsumeSocket, Output, SubmissionId, SubmitRequest};
+
+/// How consumers go about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Reserve one, complete it, wait for the acknowledgement, and again.
+    OneByOne,
+    /// Keep reserves of so many chunks on the way, and report without waiting.
+    Pipelined(u32),
+}
+
+/// What a load did.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Done {
+    pub(crate) chunks: f64,
+    pub(crate) seconds: f64,
+}
+
+impl Done {
+    pub(crate) fn rate(self) -> f64 {
+        self.chunks / self.seconds
+    }
+}
+
+/// Runs `consumers` consumers for a while.
+pub(crate) async fn consume(
+    client: &Client,
+    consumers: usize,
+    mode: Mode,
+    strategy: &str,
+    duration: Duration,
+) -> anyhow::Result<Done> {
+    let mut sockets = Vec::new();
+    for nth in 0..consumers {
+        sockets.push(ConsumeSocket::connect(client, &format!("bench {nth}"), None).await?.0);
+    }
+    let began = Instant::now();
+    let end = began + duration;
+    let strategy = format!("\"{strategy}\"");
+    let running: Vec<_> = sockets
+        .into_iter()
+        .map(|socket| {
+            let strategy = strategy.clone();
+            tokio::spawn(async move {
+                match mode {
+                    Mode::OneByOne => one_by_one(socket, &strategy, end).await,
+                    Mode::Pipelined(depth) => pipelined(socket, &strategy, depth, end).await,
+                }
+            })
+        })
+        .collect();
+    let mut chunks = 0;
+    for consumer in running {
+        chunks += consumer.await??;
+    }
+    #[expect(clippy::cast_precision_loss, reason = "counts of a few seconds are far below 2^53")]
+    Ok(Done { chunks: chunks as f64, seconds: began.elapsed().as_secs_f64() })
+}
+
+async fn one_by_one(mut socket: ConsumeSocket, strategy: &str, end: Instant) -> anyhow::Result<u64> {
+    let mut completed = 0;
+    while Instant::now() < end {
+        let work = reserve_one(&mut socket, completed, strategy).await?;
+        complete(&mut socket, completed, work).await?;
+        completed += 1;
+    }
+    Ok(completed)
+}
+
+/// Reserves one chunk and waits for it.
+pub(crate) async fn reserve_one(socket: &mut ConsumeSocket, request: u64, strategy: &str) -> anyhow::Result<WorkOf> {
+    socket.send(&ClientFrame::Reserve { request, max: 1, strategy: strategy.into() }).await?;
+    match socket.receive().await? {
+        Some(ServerFrame::Work { mut work, .. }) if work.len() == 1 => Ok(work.remove(0)),
+        other => bail!("a reserve was answered with {other:?}"),
+    }
+}
+
+/// Completes chunks and waits for the acknowledgement.
+pub(crate) async fn complete(socket: &mut ConsumeSocket, request: u64, work: WorkOf) -> anyhow::Result<()> {
+    socket.send(&completion(request, work)).await?;
+    match socket.receive().await? {
+        Some(ServerFrame::Settled { verdicts, .. }) if verdicts.iter().all(|it| *it == Verdict::Accepted) => Ok(()),
+        other => bail!("a completion was answered with {other:?}"),
+    }
+}
+
+fn completion(request: u64, work: WorkOf) -> ClientFrame {
+    let done = work.chunks.into_iter().map(|chunk| DoneChunk { chunk, output: Output::Nothing }).collect();
+    ClientFrame::Complete { request, submission: work.submission, done }
+}
+
+/// Two reserves are always on the way; every chunk is reported as it comes, without waiting.
+async fn pipelined(socket: ConsumeSocket, strategy: &str, depth: u32, end: Instant) -> anyhow::Result<u64> {
+    let (mut sender, mut receiver) = socket.split();
+    let mut request = 0;
+    let mut next_request = || {
+        request += 1;
+        request
+    };
+    let reserve = |request| ClientFrame::Reserve { request, max: depth, strategy: strategy.into() };
+    sender.feed(&reserve(next_request())).await?;
+    sender.feed(&reserve(next_request())).await?;
+    sender.flush().await?;
+    let (mut reported, mut settled, mut accepted) = (0_u64, 0_u64, 0_u64);
+    while Instant::now() < end || settled < reported {
+        match receiver.receive().await?.context("the server closed")? {
+            ServerFrame::Work { work, .. } => {
+                if Instant::now() >= end {
+                    continue;
+                }
+                for it in work {
+                    reported += it.chunks.len() as u64;
+                    sender.feed(&completion(next_request(), it)).await?;
+                }
+                sender.feed(&reserve(next_request())).await?;
+                sender.flush().await?;
+            }
+            ServerFrame::Settled { verdicts, .. } => {
+                settled += verdicts.len() as u64;
+                accepted += verdicts.iter().filter(|it| **it == Verdict::Accepted).count() as u64;
+            }
+            ServerFrame::Heartbeat {} => {}
+            other => bail!("the server sent {other:?}"),
+        }
+    }
+    Ok(accepted)
+}
+
+/// Submits `submissions` submissions of `chunks` chunks each, many at a time.
+pub(crate) async fn submit_many(client: &Client, submissions: u64, chunks: u64) -> anyhow::Result<()> {
+    const AT_ONCE: usize = 128;
+    let submits = stream::iter(0..submissions).map(|_| async move { submit(client, chunks).await });
+    submits.buffer_unordered(AT_ONCE).try_for_each(|_| async { Ok(()) }).await
+}
+
+/// Submits one submission of `chunks` chunks.
+pub(crate) async fn submit(client: &Client, chunks: u64) -> anyhow::Result<SubmissionId> {
+    let request = SubmitRequest { chunks: Some(chunks), ..SubmitRequest::default() };
+    Ok(client.submit(&request).await?)
+}

@@ -1,0 +1,127 @@
+//! The server under measurement, in a process of its own, and what the system says of it.
+
+use anyhow::{Context, bail};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use windlass_client::Client;
+
+/// A running server.
+pub(crate) struct Server {
+    child: Child,
+    pub(crate) client: Client,
+    url: String,
+}
+
+/// What a server has used so far.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Usage {
+    pub(crate) cpu_seconds: f64,
+    pub(crate) written_bytes: f64,
+    pub(crate) log_syncs: f64,
+    pub(crate) log_bytes: f64,
+    pub(crate) completed: f64,
+}
+
+impl std::ops::Sub for Usage {
+    type Output = Usage;
+
+    fn sub(self, before: Usage) -> Usage {
+        Usage {
+            cpu_seconds: self.cpu_seconds - before.cpu_seconds,
+            written_bytes: self.written_bytes - before.written_bytes,
+            log_syncs: self.log_syncs - before.log_syncs,
+            log_bytes: self.log_bytes - before.log_bytes,
+            completed: self.completed - before.completed,
+        }
+    }
+}
+
+impl Server {
+    /// Starts the binary on this data; returns it with the time it took to be ready.
+    pub(crate) async fn start(binary: &Path, data: &Path) -> anyhow::Result<(Server, Duration)> {
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+        let url = format!("http://127.0.0.1:{port}");
+        let began = Instant::now();
+        let child = Command::new(binary)
+            .args(["serve", "--listen", &format!("127.0.0.1:{port}"), "--data"])
+            .arg(data)
+            .stdout(Stdio::null())
+            .stderr(Stdio::inherit())
+            .env("RUST_LOG", "warn")
+            .spawn()
+            .with_context(|| format!("could not start {}; build it with `cargo build --release`", binary.display()))?;
+        let mut server = Server { child, client: Client::new(&url)?, url };
+        while !server.is_ready().await {
+            if let Some(status) = server.child.try_wait()? {
+                bail!("the server ended before it was ready: {status}");
+            }
+            if began.elapsed() > Duration::from_secs(120) {
+                bail!("the server was not ready within two minutes");
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        Ok((server, began.elapsed()))
+    }
+
+    async fn is_ready(&self) -> bool {
+        let answer = reqwest::get(format!("{}/ready", self.url)).await;
+        answer.is_ok_and(|answer| answer.status().is_success())
+    }
+
+    /// What the server has used so far.
+    pub(crate) async fn usage(&self) -> anyhow::Result<Usage> {
+        let metrics = reqwest::get(format!("{}/metrics", self.url)).await?.text().await?;
+        let metric = |name: &str| -> f64 {
+            let line = metrics.lines().find(|line| line.starts_with(name) && line[name.len()..].starts_with(' '));
+            line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0.0)
+        };
+        let proc = PathBuf::from(format!("/proc/{}", self.child.id()));
+        let stat = std::fs::read_to_string(proc.join("stat"))?;
+        // The fields after the name in brackets; the 12th and 13th of them are user and system time in ticks.
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
+        let ticks = fields.get(11..13).context("stat has more fields")?;
+        let ticks: f64 = ticks.iter().filter_map(|it| it.parse::<f64>().ok()).sum();
+        let io = std::fs::read_to_string(proc.join("io"))?;
+        let written = io.lines().find_map(|line| line.strip_prefix("wchar: ")).and_then(|it| it.parse().ok());
+        Ok(Usage {
+            cpu_seconds: ticks / ticks_per_second(),
+            written_bytes: written.unwrap_or(0.0),
+            log_syncs: metric("windlass_log_syncs_total"),
+            log_bytes: metric("windlass_log_bytes_total"),
+            completed: metric("windlass_completed_chunks_total"),
+        })
+    }
+
+    /// Resident memory in MiB.
+    pub(crate) fn resident_mib(&self) -> anyhow::Result<f64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("a process has VmRSS")?;
+        let kib: f64 = line.trim().trim_end_matches("kB").trim().parse()?;
+        Ok(kib / 1_024.0)
+    }
+
+    /// Stops the server as an operator would.
+    pub(crate) fn stop(mut self) -> anyhow::Result<()> {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM)?;
+        let status = self.child.wait()?;
+        anyhow::ensure!(status.success(), "the server stopped with {status}");
+        Ok(())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // After `stop` there is nothing left to kill.
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+fn ticks_per_second() -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "there are a hundred ticks in a second")]
+    let ticks = rustix::param::clock_ticks_per_second() as f64;
+    ticks
+}

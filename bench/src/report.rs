@@ -1,0 +1,81 @@
+//! The report: figures, their bars, and whether they hold.
+
+use std::fmt::Write as _;
+
+/// One figure with its bar.
+#[derive(Debug, Clone)]
+pub(crate) struct Figure {
+    /// What was measured.
+    pub(crate) what: String,
+    /// The figure.
+    pub(crate) value: f64,
+    /// Its unit.
+    pub(crate) unit: &'static str,
+    /// What it must be.
+    pub(crate) bar: Bar,
+    /// The raw measurements behind it.
+    pub(crate) behind: String,
+}
+
+/// What a figure must be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Bar {
+    /// At most this.
+    AtMost(f64),
+    /// At least this.
+    AtLeast(f64),
+    /// For information.
+    None,
+}
+
+impl Figure {
+    pub(crate) fn holds(&self) -> bool {
+        match self.bar {
+            Bar::AtMost(bar) => self.value <= bar,
+            Bar::AtLeast(bar) => self.value >= bar,
+            Bar::None => true,
+        }
+    }
+
+    fn bar_text(&self) -> String {
+        match self.bar {
+            Bar::AtMost(bar) => format!("≤ {}", short(bar)),
+            Bar::AtLeast(bar) => format!("≥ {}", short(bar)),
+            Bar::None => String::new(),
+        }
+    }
+}
+
+fn short(value: f64) -> String {
+    match value {
+        value if value >= 1_000.0 => format!("{value:.0}"),
+        value if value >= 10.0 => format!("{value:.1}"),
+        value if value >= 0.1 => format!("{value:.2}"),
+        value => format!("{value:.4}"),
+    }
+}
+
+/// The figures as a Markdown table.
+pub(crate) fn table(figures: &[Figure]) -> String {
+    let mut text = String::from("| what | figure | bar | holds | measured |\n|---|---|---|---|---|\n");
+    for it in figures {
+        let holds = if it.holds() { "yes" } else { "**no**" };
+        let line = format!("| {} | {} {} | {} | {holds} | {} |", it.what, short(it.value), it.unit, it.bar_text(), it.behind);
+        writeln!(text, "{line}").expect("writing into memory does not fail");
+    }
+    text
+}
+
+/// The page for the documentation.
+pub(crate) fn page(figures: &[Figure], seconds: u64) -> String {
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    format!(
+        "# Benchmarks\n\n\
+         Written by `make bench` ({seconds} s for each measurement; {cores} cores, Linux {}), with client and server on the same\n\
+         machine. Ratios of measurements within one run are what counts: absolute figures differ from machine to machine\n\
+         and from hour to hour. Everything acknowledged is fsynced first.\n\n{}",
+        kernel.trim(),
+        table(figures)
+    )
+}

@@ -1,0 +1,316 @@
+//! What can be said on the command line.
+
+use crate::exit::{CODES, Exit};
+use crate::metadata::Pair;
+use clap::{ArgAction, Args, Parser, Subcommand};
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::Duration;
+use windlass_client::{Client, OnFailure, Strategy, SubmissionId, SubmissionState};
+
+/// Moves work too big to run in one go, one chunk at a time.
+#[derive(Debug, Parser)]
+#[command(name = "windlass", version, after_help = CODES, propagate_version = true)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What every command takes.
+#[derive(Debug, Args)]
+pub(crate) struct Global {
+    /// The server's address
+    #[arg(
+        long,
+        global = true,
+        env = "WINDLASS_SERVER",
+        default_value = "http://127.0.0.1:7420",
+        value_name = "URL"
+    )]
+    pub(crate) server: String,
+    /// What to show the server, or what `serve` asks callers for
+    #[arg(long, global = true, env = "WINDLASS_TOKEN", hide_env_values = true)]
+    pub(crate) token: Option<String>,
+    /// How long to try again when the server cannot be reached, in milliseconds
+    #[arg(long, global = true, env = "WINDLASS_RETRY_FOR_MS", default_value_t = 2_000, value_name = "MS")]
+    pub(crate) retry_for_ms: u64,
+    /// Print data as JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Say more on stderr; twice for even more
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub(crate) verbose: u8,
+}
+
+impl Global {
+    /// A client of the server that was named.
+    pub(crate) fn client(&self) -> Result<Client, Exit> {
+        crate::log::start(self.verbose, "warn", crate::log::Format::Text);
+        let client = Client::new(&self.server)?.retrying_for(Duration::from_millis(self.retry_for_ms));
+        Ok(match &self.token {
+            Some(token) => client.with_token(token)?,
+            None => client,
+        })
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a server
+    Serve(Serve),
+    /// See it at work: a server, two tenants' submissions and some consumers, all in this process
+    Demo(Demo),
+    /// Hand in work, and print the submission's id
+    Submit(Submit),
+    /// Work on chunks with a command of yours
+    Work(Work),
+    /// Look at submissions, wait for them, end them, read their results
+    Submissions(Submissions),
+    /// How the server is
+    Status,
+    /// Print a completion script for your shell
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Flags go over the environment, that over the file, that over the defaults.
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    /// A TOML file with settings, named as the flags are, with `_` for `-`
+    #[arg(long, env = "WINDLASS_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Where to listen [default: 127.0.0.1:7420]; port 0 takes a free one
+    #[arg(long, env = "WINDLASS_LISTEN", value_name = "ADDRESS")]
+    pub(crate) listen: Option<std::net::SocketAddr>,
+    /// The folder for everything that must survive [default: windlass-data]
+    #[arg(long, env = "WINDLASS_DATA", value_name = "FOLDER")]
+    pub(crate) data: Option<PathBuf>,
+    /// The object store: a folder, or a URL such as s3://bucket/prefix [default: in the data folder]
+    #[arg(long, env = "WINDLASS_OBJECTS", value_name = "WHERE")]
+    pub(crate) objects: Option<String>,
+    /// Consumers show that they live this often [default: 10000]
+    #[arg(long, env = "WINDLASS_HEARTBEAT_MS", value_name = "MS")]
+    pub(crate) heartbeat_ms: Option<u64>,
+    /// A consumer's session outlives its connection this long [default: 30000]
+    #[arg(long, env = "WINDLASS_GRACE_MS", value_name = "MS")]
+    pub(crate) grace_ms: Option<u64>,
+    /// At a stop, consumers have this long to report [default: 5000]
+    #[arg(long, env = "WINDLASS_DRAIN_MS", value_name = "MS")]
+    pub(crate) drain_ms: Option<u64>,
+    /// Connections at the same time [default: 30000]
+    #[arg(long, env = "WINDLASS_CONNECTIONS_MAX", value_name = "N")]
+    pub(crate) connections_max: Option<usize>,
+    /// How the server's log on stderr looks
+    #[arg(long, env = "WINDLASS_LOG_FORMAT", value_enum, default_value_t = crate::log::Format::Text)]
+    pub(crate) log_format: crate::log::Format,
+    /// Print the settings that hold, and stop
+    #[arg(long)]
+    pub(crate) check: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Demo {
+    /// Keep the server's data here, instead of in a folder that goes with the demo
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) data: Option<PathBuf>,
+    /// Consumers
+    #[arg(long, default_value_t = 3, value_name = "N")]
+    pub(crate) consumers: usize,
+    /// Chunks for each tenant
+    #[arg(long, default_value_t = 250, value_name = "N")]
+    pub(crate) chunks: usize,
+    /// Stop when the work is done, also on a terminal
+    #[arg(long)]
+    pub(crate) exit: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Submit {
+    #[command(flatten)]
+    pub(crate) source: Source,
+    /// Operations (lines) in each chunk
+    #[arg(long, default_value = "1000", value_name = "N", requires = "chunks_from")]
+    pub(crate) chunk_size: NonZeroUsize,
+    /// With --chunks: chunk i's bytes are the object PREFIX/i
+    #[arg(long, requires = "chunks")]
+    pub(crate) prefix: Option<String>,
+    /// What strategies and searches go by; may be given several times
+    #[arg(long, value_name = "FIELD=VALUE")]
+    pub(crate) metadata: Vec<Pair>,
+    /// For the strategy CustomPriority: higher goes first
+    #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
+    pub(crate) priority: i64,
+    /// How often a chunk may be tried [default: 5]
+    #[arg(long, value_name = "N")]
+    pub(crate) attempts_max: Option<u32>,
+    /// How long the first retry waits; each further one twice as long [default: 1000]
+    #[arg(long, value_name = "MS")]
+    pub(crate) retry_delay_ms: Option<u64>,
+    /// When a chunk is out of attempts: skip the rest, or go on with it
+    #[arg(long, value_parser = on_failure, default_value = "stop", value_name = "stop|continue")]
+    pub(crate) on_failure: OnFailure,
+    /// Handed to every consumer as it is
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) opaque: Option<String>,
+    /// The same key within a day gives the same submission [default: a new one]
+    #[arg(long, value_name = "KEY", conflicts_with = "chunks_from")]
+    pub(crate) idempotency_key: Option<String>,
+    /// Wait until it is over; the exit code says how it ended
+    #[arg(long)]
+    pub(crate) wait: bool,
+}
+
+/// Where the chunks come from.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct Source {
+    /// Read operations from a file, one to a line; `-` reads stdin
+    #[arg(long, value_name = "FILE")]
+    pub(crate) chunks_from: Option<PathBuf>,
+    /// One chunk, with these bytes
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) payload: Option<String>,
+    /// So many chunks, whose bytes are elsewhere or nowhere
+    #[arg(long, value_name = "N")]
+    pub(crate) chunks: Option<u64>,
+}
+
+/// The command gets a chunk on stdin, and WINDLASS_SUBMISSION, WINDLASS_CHUNK, WINDLASS_ATTEMPT, WINDLASS_METADATA (JSON)
+/// in its environment. What it writes to stdout is the chunk's output. If it fails, the chunk is tried again, with the end
+/// of its stderr as the reason. Ctrl-C finishes what runs and gives back the rest; a second one stops at once.
+#[derive(Debug, Args)]
+pub(crate) struct Work {
+    /// What to run for each chunk, through `sh -c`
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) exec: String,
+    /// How many run at the same time
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub(crate) concurrency: usize,
+    /// Which chunks first: Random, OldestFirst, NewestFirst, or a strategy as JSON
+    #[arg(long, value_parser = strategy, default_value = "Random")]
+    pub(crate) strategy: Strategy,
+    /// How many chunks to hold beyond those that run [default: as many as run]
+    #[arg(long, value_name = "N")]
+    pub(crate) prefetch: Option<usize>,
+    /// Stop when there was nothing to do for so long and nothing waits for a retry
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "1")]
+    pub(crate) until_idle: Option<u64>,
+    /// How long running chunks may take after Ctrl-C before they are given back
+    #[arg(long, default_value_t = 30, value_name = "SECONDS")]
+    pub(crate) shutdown_for: u64,
+    /// A name for people to read [default: the host's name]
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Submissions {
+    #[command(subcommand)]
+    pub(crate) command: SubmissionsCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SubmissionsCommand {
+    /// List submissions, newest first
+    List(List),
+    /// Show one, with what went wrong in it
+    Show {
+        /// The submission
+        id: SubmissionId,
+    },
+    /// Wait until one is over; the exit code says how it ended
+    Wait {
+        /// The submission
+        id: SubmissionId,
+    },
+    /// End one; its remaining chunks are skipped
+    Cancel {
+        /// The submission
+        id: SubmissionId,
+    },
+    /// Give what failed or was skipped in one another round
+    RetryFailed {
+        /// The submission
+        id: SubmissionId,
+    },
+    /// Write the outputs of one in the order of its chunks, as they come
+    Results(Results),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    /// Only those in this state
+    #[arg(long, value_parser = state, value_name = "running|completed|failed|cancelled")]
+    pub(crate) state: Option<SubmissionState>,
+    /// Only those with this metadata; may be given several times
+    #[arg(long, value_name = "FIELD=VALUE")]
+    pub(crate) metadata: Vec<Pair>,
+    /// How many at most
+    #[arg(long, default_value_t = 100, value_name = "N")]
+    pub(crate) limit: usize,
+    /// Where to go on, as the page before said
+    #[arg(long, value_name = "ID")]
+    pub(crate) cursor: Option<SubmissionId>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Results {
+    /// The submission
+    pub(crate) id: SubmissionId,
+    /// Write here instead of to stdout
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Pass over chunks that failed or were skipped, instead of stopping there
+    #[arg(long)]
+    pub(crate) skip_failed: bool,
+}
+
+fn on_failure(text: &str) -> Result<OnFailure, String> {
+    named(text, "`stop` or `continue`")
+}
+
+fn state(text: &str) -> Result<SubmissionState, String> {
+    named(text, "`running`, `completed`, `failed` or `cancelled`")
+}
+
+fn named<T: serde::de::DeserializeOwned>(text: &str, names: &str) -> Result<T, String> {
+    serde_json::from_value(text.into()).map_err(|_| format!("it is {names}"))
+}
+
+fn strategy(text: &str) -> Result<Strategy, String> {
+    let is_json = text.starts_with(['{', '"']);
+    let parsed = if is_json { serde_json::from_str(text) } else { serde_json::from_value(text.into()) };
+    parsed.map_err(|error| {
+        format!(
+            "{error}; a strategy is a name such as Random, OldestFirst or NewestFirst, or JSON such as \
+             {{\"SelectOnly\": {{\"field\": \"tenant\", \"value\": \"a\", \"inner\": \"Random\"}}}}"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound_and_its_help_names_the_exit_codes() {
+        Cli::command().debug_assert();
+        assert!(Cli::command().render_help().to_string().contains("3  the server cannot be reached"));
+    }
+
+    #[test]
+    fn a_strategy_is_a_name_or_json_and_anything_else_is_refused_with_examples() {
+        assert_eq!(strategy("OldestFirst"), Ok(Strategy::OldestFirst));
+        assert_eq!(strategy("\"Random\""), Ok(Strategy::Random));
+        let nested = strategy(r#"{"OrElse": {"first": "Random", "fallback": "NewestFirst"}}"#).unwrap();
+        assert_eq!(nested.name(), "OrElse");
+        for wrong in ["random", "", "{", "{\"Random\": 3}"] {
+            assert!(strategy(wrong).unwrap_err().contains("SelectOnly"), "{wrong}");
+        }
+    }
+}

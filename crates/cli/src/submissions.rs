@@ -1,0 +1,166 @@
+//! `windlass submissions`: looks at submissions, waits for them, ends them.
+
+use crate::args::{Global, List, Submissions, SubmissionsCommand};
+use crate::bars;
+use crate::exit::{Exit, print, print_json, print_line};
+use crate::metadata::Pair;
+use crate::results;
+use crate::table::{age, aligned, between, counted, grouped, short};
+use windlass_client::{ListQuery, Producer, SubmissionId, SubmissionInfo, SubmissionPage, SubmissionState};
+
+pub(crate) async fn run(global: &Global, submissions: Submissions) -> Result<(), Exit> {
+    let producer = Producer::new(global.client()?);
+    let client = producer.client();
+    match submissions.command {
+        SubmissionsCommand::List(list) => {
+            let page = client.list(&query_of(&list)).await?;
+            show_page(global, &page)
+        }
+        SubmissionsCommand::Show { id } => show(global, &client.show(id).await?),
+        SubmissionsCommand::Wait { id } => wait(global, &producer, id).await,
+        SubmissionsCommand::Cancel { id } => {
+            let info = client.cancel(id).await?;
+            show_or_say(global, &info, &format!("cancelled {id}; {}", progress(&info)))
+        }
+        SubmissionsCommand::RetryFailed { id } => {
+            let retried = client.retry_failed(id).await?;
+            if global.json {
+                return print_json(&retried);
+            }
+            print_line(&format!("{} of {id} ready again", counted(retried.chunks, "chunk")))
+        }
+        SubmissionsCommand::Results(it) => results::run(&producer, it).await,
+    }
+}
+
+/// Waits for a submission's end with a progress bar; fails if it did.
+pub(crate) async fn wait(global: &Global, producer: &Producer, id: SubmissionId) -> Result<(), Exit> {
+    let bar = bars::chunks(&id.to_string());
+    let info = producer.wait(id, |event| bars::show_event(&bar, event)).await;
+    bar.finish_and_clear();
+    let info = info?;
+    if global.json {
+        print_json(&info)?;
+    } else {
+        eprintln!("{id} {}; {}{}", info.state, progress(&info), took(&info));
+    }
+    match info.state {
+        SubmissionState::Completed | SubmissionState::Running => Ok(()),
+        SubmissionState::Cancelled => Err(Exit::Refused(format!("submission {id} was cancelled"))),
+        SubmissionState::Failed => {
+            let why = info.troubles.first().map_or_else(String::new, |trouble| {
+                format!(" at chunk {}: {}", trouble.chunk, trouble.reason)
+            });
+            Err(Exit::Refused(format!(
+                "submission {id} failed{why}; see `windlass submissions show {id}`, and try again with `windlass \
+                 submissions retry-failed {id}`"
+            )))
+        }
+    }
+}
+
+fn query_of(list: &List) -> ListQuery {
+    let metadata: Vec<String> = list.metadata.iter().map(Pair::as_filter).collect();
+    ListQuery {
+        state: list.state,
+        metadata: (!metadata.is_empty()).then(|| metadata.join(",")),
+        cursor: list.cursor,
+        limit: Some(list.limit),
+        consistency: None,
+    }
+}
+
+fn show_page(global: &Global, page: &SubmissionPage) -> Result<(), Exit> {
+    if global.json {
+        return print_json(page);
+    }
+    if page.items.is_empty() {
+        eprintln!("no submissions");
+        return Ok(());
+    }
+    let rows: Vec<Vec<String>> = page
+        .items
+        .iter()
+        .map(|info| {
+            vec![
+                info.id.to_string(),
+                info.state.to_string(),
+                progress(info),
+                age(&info.submitted_at),
+                metadata(info),
+            ]
+        })
+        .collect();
+    print(aligned(&["ID", "STATE", "CHUNKS", "AGE", "METADATA"], &rows).as_bytes())?;
+    if let Some(next) = page.next {
+        eprintln!("there are more: --cursor {next}");
+    }
+    Ok(())
+}
+
+fn show_or_say(global: &Global, info: &SubmissionInfo, sentence: &str) -> Result<(), Exit> {
+    if global.json { print_json(info) } else { print_line(sentence) }
+}
+
+fn show(global: &Global, info: &SubmissionInfo) -> Result<(), Exit> {
+    if global.json {
+        return print_json(info);
+    }
+    let ended =
+        info.finished_at.as_ref().map_or_else(String::new, |at| format!("{} ago{}", age(at), took(info)));
+    let rows = [
+        ("id", info.id.to_string()),
+        ("state", info.state.to_string()),
+        ("chunks", progress(info)),
+        ("submitted", format!("{} ago ({})", age(&info.submitted_at), info.submitted_at)),
+        ("ended", ended),
+        ("metadata", metadata(info)),
+        ("priority", info.priority.to_string()),
+        ("input", info.prefix.clone().unwrap_or_default()),
+        ("attempts", format!("at most {} for a chunk; {} failed so far", info.attempts_max, info.failures)),
+        ("rounds", info.rounds.to_string()),
+    ];
+    let mut text = String::new();
+    for (name, value) in rows.into_iter().filter(|(_, value)| !value.is_empty()) {
+        text.push_str(&format!("{name:<10} {value}\n"));
+    }
+    if !info.troubles.is_empty() {
+        let troubles: Vec<Vec<String>> = info
+            .troubles
+            .iter()
+            .map(|it| {
+                vec![
+                    it.chunk.to_string(),
+                    it.failures.to_string(),
+                    age(&it.at),
+                    it.reason.replace('\n', " | "),
+                ]
+            })
+            .collect();
+        text.push('\n');
+        text.push_str(&aligned(&["CHUNK", "FAILURES", "AGE", "REASON"], &troubles));
+    }
+    print(text.as_bytes())
+}
+
+/// How far a submission is, in words.
+fn progress(info: &SubmissionInfo) -> String {
+    let chunks = &info.chunks;
+    let mut text = format!("{}/{} done", grouped(chunks.done), grouped(chunks.total));
+    for (count, what) in [(chunks.failed, "failed"), (chunks.skipped, "skipped")] {
+        if count > 0 {
+            text.push_str(&format!(", {} {what}", grouped(count)));
+        }
+    }
+    text
+}
+
+fn took(info: &SubmissionInfo) -> String {
+    let ended = info.finished_at.as_deref();
+    let took = ended.and_then(|ended| between(&info.submitted_at, ended));
+    took.map_or_else(String::new, |took| format!(", took {}", short(took)))
+}
+
+fn metadata(info: &SubmissionInfo) -> String {
+    info.metadata.iter().map(|(field, value)| format!("{field}={value}")).collect::<Vec<_>>().join(" ")
+}

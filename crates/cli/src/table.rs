@@ -1,0 +1,85 @@
+//! Tables and times for people.
+
+use std::time::{Duration, SystemTime};
+
+/// Rows under a head, each column as wide as its widest cell.
+pub(crate) fn aligned(head: &[&str], rows: &[Vec<String>]) -> String {
+    let mut widths: Vec<usize> = head.iter().map(|cell| cell.chars().count()).collect();
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let line = |cells: Vec<&str>| {
+        let padded = cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        padded.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
+    };
+    let body = rows.iter().map(|row| line(row.iter().map(String::as_str).collect()));
+    std::iter::once(line(head.to_vec())).chain(body).collect()
+}
+
+/// How long ago a time of the interface was; the text itself if it is none.
+pub(crate) fn age(time: &str) -> String {
+    match humantime::parse_rfc3339(time) {
+        Ok(then) => short(SystemTime::now().duration_since(then).unwrap_or_default()),
+        Err(_) => time.into(),
+    }
+}
+
+/// The time between two times of the interface.
+pub(crate) fn between(begin: &str, end: &str) -> Option<Duration> {
+    let (begin, end) = (humantime::parse_rfc3339(begin).ok()?, humantime::parse_rfc3339(end).ok()?);
+    end.duration_since(begin).ok()
+}
+
+/// A duration in its two largest units.
+pub(crate) fn short(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    match seconds {
+        0..10 => format!("{:.1}s", duration.as_secs_f64()),
+        10..60 => format!("{seconds}s"),
+        60..3_600 => format!("{}m {}s", seconds / 60, seconds % 60),
+        3_600..86_400 => format!("{}h {}m", seconds / 3_600, seconds / 60 % 60),
+        _ => format!("{}d {}h", seconds / 86_400, seconds / 3_600 % 24),
+    }
+}
+
+/// A number with its thousands set apart.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let first = (digits.len() + 2) % 3 + 1;
+    let (head, rest) = digits.split_at(first.min(digits.len()));
+    let groups = rest.as_bytes().chunks(3).map(|group| String::from_utf8_lossy(group).into_owned());
+    std::iter::once(head.to_owned()).chain(groups).collect::<Vec<_>>().join(",")
+}
+
+/// So many of a thing.
+pub(crate) fn counted(number: u64, thing: &str) -> String {
+    let ending = if number == 1 { "" } else { "s" };
+    format!("{} {thing}{ending}", grouped(number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell_and_lines_have_no_blanks_at_the_end() {
+        let rows = [vec!["1".into(), "running".into()], vec!["1234".into(), "é".into()]];
+        assert_eq!(aligned(&["id", "state"], &rows), "id    state\n1     running\n1234  é\n");
+    }
+
+    #[test]
+    fn durations_show_their_two_largest_units() {
+        let shown = [400, 12_000, 61_000, 3_720_000, 90_000_000].map(|ms| short(Duration::from_millis(ms)));
+        assert_eq!(shown, ["0.4s", "12s", "1m 1s", "1h 2m", "1d 1h"]);
+        assert_eq!(between("2025-01-01T00:00:00Z", "2025-01-01T00:01:00Z"), Some(Duration::from_secs(60)));
+    }
+
+    #[test]
+    fn numbers_are_grouped_by_thousands() {
+        let shown = [0, 12, 999, 1_000, 1_234_567].map(grouped);
+        assert_eq!(shown, ["0", "12", "999", "1,000", "1,234,567"]);
+        assert_eq!([0, 1, 2_000].map(|n| counted(n, "chunk")), ["0 chunks", "1 chunk", "2,000 chunks"]);
+    }
+}

@@ -1,0 +1,427 @@
+//! The session: one loop that owns the book, the socket and the running closures.
+//!
+//! Frames are written by a task of their own, so that a slow server that waits for us to read is never waited for
+//! while we write.
+
+use super::book::{Book, Held, Key, Refused, Tally};
+use super::work::{Chunk, Failure};
+use super::{Activity, ConsumerBuilder};
+use crate::backoff::Backoff;
+use crate::chance;
+use crate::client::Client;
+use crate::error::ClientError;
+use crate::socket::{ConsumeReceiver, ConsumeSender, ConsumeSocket, Welcome, refusal};
+use std::collections::HashMap;
+use std::future::pending;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::{Id, JoinError, JoinHandle, JoinSet};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use windlass_api::frames::{self, ClientFrame, ServerFrame, WorkChunk, WorkOf};
+use windlass_api::json::{AttemptRef, ReleaseRequest};
+use windlass_core::entry::Output;
+
+/// How long a refused frame waits before it is said again.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// What a closing server still has to say is not waited for longer than this.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
+
+type Connecting = Pin<Box<dyn Future<Output = Result<(ConsumeSocket, Welcome), ClientError>> + Send>>;
+
+/// One consumer at work.
+pub(super) struct Session<F> {
+    settings: ConsumerBuilder,
+    book: Book,
+    work: Arc<F>,
+    tasks: JoinSet<Result<Output, Failure>>,
+    keys: HashMap<Id, Key>,
+    link: Option<Link>,
+    connecting: Option<Connecting>,
+    backoff: Backoff,
+    welcome: Option<Welcome>,
+    first_connection_by: Instant,
+    resume_at: Option<Instant>,
+    stop_by: Option<Instant>,
+    busy_at: Instant,
+}
+
+/// What happened next.
+enum Event {
+    Frame(Result<Option<ServerFrame>, ClientError>),
+    Connected(Result<(ConsumeSocket, Welcome), ClientError>),
+    Ended(Result<(Id, Result<Output, Failure>), JoinError>),
+    Heartbeat,
+    Resume,
+    Shutdown,
+    StopNow,
+    Idle(bool),
+}
+
+impl<F, Fut> Session<F>
+where
+    F: Fn(Chunk) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<Output, Failure>> + Send + 'static,
+{
+    pub(super) fn new(settings: ConsumerBuilder, book: Book, work: F) -> Session<F> {
+        let first_connection_by = Instant::now() + settings.client.retry_for();
+        let mut session = Session {
+            settings,
+            book,
+            work: Arc::new(work),
+            tasks: JoinSet::new(),
+            keys: HashMap::new(),
+            link: None,
+            connecting: None,
+            backoff: Backoff::new(),
+            welcome: None,
+            first_connection_by,
+            resume_at: None,
+            stop_by: None,
+            busy_at: Instant::now(),
+        };
+        session.connect_after(Duration::ZERO);
+        session
+    }
+
+    pub(super) async fn run(
+        mut self,
+        shutdown: impl Future<Output = ()> + Send,
+    ) -> Result<Tally, ClientError> {
+        let mut shutdown = std::pin::pin!(shutdown);
+        loop {
+            self.begin_chunks();
+            self.say_what_is_due();
+            self.show_activity();
+            if self.stop_by.is_some() && self.book.is_clear() {
+                break;
+            }
+            match self.next_event(shutdown.as_mut()).await {
+                Event::Frame(Ok(Some(frame))) => self.take_frame(frame)?,
+                Event::Frame(Ok(None)) => self.cut("the server closed the connection"),
+                Event::Frame(Err(error @ ClientError::Protocol { .. })) => return Err(error),
+                Event::Frame(Err(error)) => self.cut(&error.to_string()),
+                Event::Connected(connected) => self.take_connection(connected)?,
+                Event::Ended(ended) => self.take_ended(ended),
+                Event::Heartbeat => self.beat(),
+                Event::Resume => self.resume(),
+                Event::Shutdown => self.stop(),
+                Event::StopNow if self.tasks.is_empty() => break,
+                Event::StopNow => self.give_back_running(),
+                Event::Idle(true) => self.stop(),
+                Event::Idle(false) => self.busy_at = Instant::now(),
+            }
+        }
+        if let Some(link) = self.link.take() {
+            let crossed = link.close().await;
+            release_crossed(&self.settings.client, crossed).await;
+        }
+        Ok(self.book.tally())
+    }
+
+    async fn next_event(&mut self, shutdown: Pin<&mut impl Future<Output = ()>>) -> Event {
+        let beat_at = self.link.as_ref().map(|link| link.beat_at);
+        let is_stopping = self.stop_by.is_some();
+        let idle_at = self.idle_at();
+        // In this order: a stop that was asked for is seen before the end of a chunk makes room for the next one.
+        tokio::select! {
+            biased;
+            () = shutdown, if !is_stopping => Event::Shutdown,
+            () = at(self.stop_by) => Event::StopNow,
+            Some(ended) = self.tasks.join_next_with_id() => Event::Ended(ended),
+            () = at(beat_at) => Event::Heartbeat,
+            () = at(self.resume_at) => Event::Resume,
+            connected = ready(&mut self.connecting) => Event::Connected(connected),
+            frame = receive(&mut self.link) => Event::Frame(frame),
+            idle = check_idle(idle_at, &self.settings.client) => Event::Idle(idle),
+        }
+    }
+
+    fn idle_at(&self) -> Option<Instant> {
+        let idle_for = self.settings.until_idle?;
+        let may_be_idle = self.link.is_some() && self.stop_by.is_none() && self.book.is_clear();
+        may_be_idle.then(|| self.busy_at + idle_for)
+    }
+
+    fn begin_chunks(&mut self) {
+        while let Some(held) = self.book.begin() {
+            let key = held.key();
+            let Held { about, work } = held;
+            let chunk = Chunk::new(self.settings.client.clone(), about, work);
+            let work = Arc::clone(&self.work);
+            let task = self.tasks.spawn(async move { work(chunk).await });
+            self.keys.insert(task.id(), key);
+        }
+    }
+
+    fn say_what_is_due(&mut self) {
+        if self.link.is_none() {
+            return;
+        }
+        let reports = self.book.reports();
+        self.say(reports);
+        while let Some(reserve) = self.book.reserve() {
+            self.say([reserve]);
+        }
+        if !self.book.is_clear() {
+            self.busy_at = Instant::now();
+        }
+    }
+
+    fn say(&mut self, frames: impl IntoIterator<Item = ClientFrame>) {
+        if let Some(link) = &mut self.link {
+            for frame in frames {
+                link.send(&frame);
+            }
+        }
+    }
+
+    fn take_frame(&mut self, frame: ServerFrame) -> Result<(), ClientError> {
+        if let Some(link) = &mut self.link {
+            link.heard_at = Instant::now();
+        }
+        // Not before: a server that welcomes us and closes at once must not be asked in a tight loop.
+        self.backoff.reset();
+        match frame {
+            ServerFrame::Work { request, more, work } => self.book.work(request, more, work),
+            ServerFrame::Settled { request, verdicts } => self.book.settled(request, &verdicts),
+            ServerFrame::Refused { request, code, detail, retry_helps } => {
+                return self.take_refusal(request, &code, detail, retry_helps);
+            }
+            // The connection closes when the server has taken all reports; until then there is no more work.
+            ServerFrame::Draining {} => self.book.pause(),
+            ServerFrame::Heartbeat {} | ServerFrame::Welcome { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn take_refusal(
+        &mut self,
+        request: u64,
+        code: &str,
+        detail: String,
+        retry_helps: bool,
+    ) -> Result<(), ClientError> {
+        match self.book.refused(request, retry_helps) {
+            Refused::Later => self.resume_at = Some(Instant::now() + PAUSE),
+            Refused::Reserve => return Err(refusal(&self.settings.client, code, detail, retry_helps)),
+            Refused::Report => tracing::warn!(code, detail, "the server does not take a report"),
+        }
+        Ok(())
+    }
+
+    fn take_ended(&mut self, ended: Result<(Id, Result<Output, Failure>), JoinError>) {
+        let mut next = Some(ended);
+        // Everything that has ended by now goes into the same report.
+        while let Some(ended) = next {
+            let (task, result) = match ended {
+                Ok(ended) => ended,
+                Err(error) => (error.id(), Err(failure_of(error))),
+            };
+            if let Some(key) = self.keys.remove(&task) {
+                self.book.end(key, result);
+            }
+            next = self.tasks.try_join_next_with_id();
+        }
+    }
+
+    fn take_connection(
+        &mut self,
+        connected: Result<(ConsumeSocket, Welcome), ClientError>,
+    ) -> Result<(), ClientError> {
+        self.connecting = None;
+        match connected {
+            Ok((socket, welcome)) => {
+                self.welcome = Some(welcome);
+                self.link = Some(Link::new(socket, welcome));
+                let frames = self.book.reconnect();
+                self.say(frames);
+            }
+            Err(error) => {
+                let wait = self.backoff.next_wait(chance::random());
+                let is_too_late = self.welcome.is_none() && Instant::now() + wait > self.first_connection_by;
+                if !error.retry_helps() || is_too_late {
+                    return Err(error);
+                }
+                tracing::debug!(%error, "connecting again");
+                self.connect_after(wait);
+            }
+        }
+        Ok(())
+    }
+
+    fn cut(&mut self, why: &str) {
+        tracing::info!(why, "connection lost; connecting again");
+        self.link = None;
+        self.resume_at = None;
+        let wait = self.backoff.next_wait(chance::random());
+        self.connect_after(wait);
+    }
+
+    fn connect_after(&mut self, wait: Duration) {
+        let (client, name) = (self.settings.client.clone(), self.settings.name.clone());
+        let session = self.welcome.map(|welcome| welcome.session);
+        self.connecting = Some(Box::pin(async move {
+            sleep(wait).await;
+            ConsumeSocket::connect(&client, &name, session).await
+        }));
+    }
+
+    fn beat(&mut self) {
+        let Some(link) = &mut self.link else { return };
+        if link.heard_at.elapsed() > link.beat_every * 6 {
+            self.cut("the server is silent");
+        } else {
+            link.send(&ClientFrame::Heartbeat {});
+            link.beat_at = Instant::now() + link.beat_every;
+        }
+    }
+
+    fn resume(&mut self) {
+        self.resume_at = None;
+        let frames = self.book.resume();
+        self.say(frames);
+    }
+
+    fn stop(&mut self) {
+        self.book.stop();
+        self.stop_by = Some(Instant::now() + self.settings.shutdown_for);
+    }
+
+    /// The time for running chunks is over: they go back unharmed, and their reports get a last moment.
+    fn give_back_running(&mut self) {
+        for (_, key) in self.keys.drain() {
+            self.book.end(key, Err(Failure::give_back("the consumer was stopped")));
+        }
+        self.tasks = JoinSet::new();
+        self.stop_by = Some(Instant::now() + CLOSE_PATIENCE);
+    }
+
+    fn show_activity(&self) {
+        let activity = Activity {
+            connected: self.link.is_some(),
+            running: self.book.running_len(),
+            queued: self.book.queued_len(),
+            tally: self.book.tally(),
+        };
+        self.settings.activity.send_if_modified(|shown| std::mem::replace(shown, activity) != activity);
+    }
+}
+
+fn failure_of(error: JoinError) -> Failure {
+    let Ok(panic) = error.try_into_panic() else { return Failure::give_back("the work was stopped") };
+    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    Failure::new(format!("the work panicked: {}", text.unwrap_or_else(|| "without a message".into())))
+}
+
+/// Something to wait for that may not be there, which then takes forever.
+async fn at(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => sleep_until(instant).await,
+        None => pending().await,
+    }
+}
+
+async fn ready(connecting: &mut Option<Connecting>) -> Result<(ConsumeSocket, Welcome), ClientError> {
+    match connecting {
+        Some(connecting) => connecting.await,
+        None => pending().await,
+    }
+}
+
+async fn receive(link: &mut Option<Link>) -> Result<Option<ServerFrame>, ClientError> {
+    match link {
+        Some(link) => link.receiver.receive().await,
+        None => pending().await,
+    }
+}
+
+/// Whether there is really nothing left to do: a chunk that waits for its retry is something.
+async fn check_idle(at: Option<Instant>, client: &Client) -> bool {
+    let Some(at) = at else { return pending().await };
+    sleep_until(at).await;
+    client.status().await.is_ok_and(|status| status.chunks_delayed == 0)
+}
+
+/// Gives back what was handed out while we said goodbye, by the other door.
+async fn release_crossed(client: &Client, crossed: Vec<WorkOf>) {
+    let chunks: Vec<AttemptRef> = crossed
+        .into_iter()
+        .flat_map(|of_one| {
+            let submission = of_one.submission;
+            let attempt = move |work: WorkChunk| AttemptRef {
+                submission,
+                chunk: work.chunk,
+                token: work.token().to_string(),
+            };
+            of_one.chunks.into_iter().map(attempt)
+        })
+        .collect();
+    if chunks.is_empty() {
+        return;
+    }
+    if let Err(error) = client.release(&ReleaseRequest { chunks }).await {
+        tracing::debug!(%error, "chunks are left to the end of the session");
+    }
+}
+
+/// A connection with its writer.
+struct Link {
+    outbox: mpsc::UnboundedSender<Vec<u8>>,
+    writer: JoinHandle<()>,
+    receiver: ConsumeReceiver,
+    beat_every: Duration,
+    beat_at: Instant,
+    heard_at: Instant,
+}
+
+impl Link {
+    fn new(socket: ConsumeSocket, welcome: Welcome) -> Link {
+        let (sender, receiver) = socket.split();
+        let (outbox, frames) = mpsc::unbounded_channel();
+        let beat_every = Duration::from_millis((welcome.heartbeat_ms / 3).max(10));
+        let now = Instant::now();
+        let writer = tokio::spawn(write(sender, frames));
+        Link { outbox, writer, receiver, beat_every, beat_at: now + beat_every, heard_at: now }
+    }
+
+    fn send(&self, frame: &ClientFrame) {
+        // A writer that is gone has a broken connection, which the receiver finds out by itself.
+        let _ = self.outbox.send(frames::encode(frame));
+    }
+
+    /// Says goodbye; gives back the work that crossed it on the way.
+    async fn close(mut self) -> Vec<WorkOf> {
+        let mut crossed = Vec::new();
+        drop(self.outbox);
+        let goodbye = async {
+            let _ = self.writer.await;
+            while let Ok(Some(frame)) = self.receiver.receive().await {
+                if let ServerFrame::Work { work, .. } = frame {
+                    crossed.extend(work);
+                }
+            }
+        };
+        let _ = timeout(CLOSE_PATIENCE, goodbye).await;
+        crossed
+    }
+}
+
+async fn write(mut sender: ConsumeSender, mut frames: mpsc::UnboundedReceiver<Vec<u8>>) {
+    const FRAMES_PER_FLUSH_MAX: usize = 64;
+    let mut batch = Vec::new();
+    while frames.recv_many(&mut batch, FRAMES_PER_FLUSH_MAX).await > 0 {
+        for frame in batch.drain(..) {
+            if sender.feed_bytes(frame).await.is_err() {
+                return;
+            }
+        }
+        if sender.flush().await.is_err() {
+            return;
+        }
+    }
+    let _ = sender.close().await;
+}

@@ -1,0 +1,216 @@
+//! Work: the chunk that a closure gets, and what it gives back.
+
+use crate::chunking::operations_of;
+use crate::client::Client;
+use crate::error::ClientError;
+use bytes::Bytes;
+use std::fmt;
+use std::sync::Arc;
+use windlass_api::frames::{WorkChunk, WorkOf};
+use windlass_api::objects;
+use windlass_core::batch::submissions::Metadata;
+use windlass_core::batch::tokens::AttemptToken;
+use windlass_core::entry::Output;
+use windlass_core::ids::{ChunkIndex, ChunkName, SubmissionId};
+use windlass_core::limits::{FAILURE_REASON_BYTES_MAX, INLINE_OUTPUT_BYTES_MAX};
+
+/// Larger outputs go to the object store: the queue's own log is for deciding, not for carrying.
+const INLINE_BYTES_MAX: usize = INLINE_OUTPUT_BYTES_MAX / 4;
+
+/// What the producer of a submission said, shared by its chunks.
+#[derive(Debug, PartialEq)]
+pub(crate) struct About {
+    pub(crate) submission: SubmissionId,
+    pub(crate) metadata: Metadata,
+    pub(crate) opaque: Bytes,
+    pub(crate) input: Input,
+}
+
+#[derive(Debug, PartialEq)]
+pub(crate) enum Input {
+    Nowhere,
+    Prefix(String),
+    Inline(Bytes),
+}
+
+impl About {
+    /// What a frame says of a submission, and the chunks that come with it.
+    pub(crate) fn new(work: WorkOf) -> (Arc<About>, Vec<WorkChunk>) {
+        let input = match (work.prefix, work.payload) {
+            (_, Some(payload)) => Input::Inline(Vec::from(payload).into()),
+            (Some(prefix), None) => Input::Prefix(prefix),
+            (None, None) => Input::Nowhere,
+        };
+        let opaque = work.opaque.map(Vec::from).unwrap_or_default().into();
+        let about = About { submission: work.submission, metadata: work.metadata, opaque, input };
+        (Arc::new(about), work.chunks)
+    }
+}
+
+/// A chunk to work on.
+#[derive(Debug, Clone)]
+pub struct Chunk {
+    client: Client,
+    about: Arc<About>,
+    work: WorkChunk,
+}
+
+impl Chunk {
+    pub(crate) const fn new(client: Client, about: Arc<About>, work: WorkChunk) -> Chunk {
+        Chunk { client, about, work }
+    }
+
+    /// The submission it belongs to.
+    pub fn submission(&self) -> SubmissionId {
+        self.about.submission
+    }
+
+    /// Its place there.
+    pub const fn index(&self) -> ChunkIndex {
+        self.work.chunk
+    }
+
+    /// Its full name.
+    pub fn name(&self) -> ChunkName {
+        ChunkName { submission: self.about.submission, chunk: self.work.chunk }
+    }
+
+    /// The attempt's token.
+    pub const fn token(&self) -> AttemptToken {
+        self.work.token()
+    }
+
+    /// The submission's metadata.
+    pub fn metadata(&self) -> &Metadata {
+        &self.about.metadata
+    }
+
+    /// What the producer sent along.
+    pub fn opaque(&self) -> &Bytes {
+        &self.about.opaque
+    }
+
+    /// The chunk's bytes: inline ones at once, others from the object store; empty if the submission has none.
+    pub async fn input(&self) -> Result<Bytes, Failure> {
+        match &self.about.input {
+            Input::Nowhere => Ok(Bytes::new()),
+            Input::Inline(payload) => Ok(payload.clone()),
+            Input::Prefix(prefix) => {
+                let key = objects::input_key(prefix, self.work.chunk);
+                self.client.get_object(&key).await.map_err(|error| Failure::of_transport(&error))
+            }
+        }
+    }
+
+    /// The operations in the chunk's bytes, one for each line.
+    pub async fn operations(&self) -> Result<Vec<Bytes>, Failure> {
+        let input = self.input().await?;
+        Ok(operations_of(&input).map(|operation| input.slice_ref(operation)).collect())
+    }
+
+    /// Where this attempt may put its output: nobody else writes there.
+    pub fn output_key(&self) -> String {
+        objects::output_key(self.about.submission, self.work.chunk, self.work.token().attempt)
+    }
+
+    /// What to give back for these bytes: few are sent along, many are put into the object store first.
+    pub async fn output(&self, bytes: impl Into<Bytes>) -> Result<Output, Failure> {
+        let bytes = bytes.into();
+        if bytes.len() <= INLINE_BYTES_MAX {
+            Ok(Output::Inline(bytes.to_vec().into()))
+        } else {
+            self.store(bytes).await
+        }
+    }
+
+    /// Puts the output into the object store, however small it is.
+    pub async fn store(&self, bytes: impl Into<Bytes>) -> Result<Output, Failure> {
+        let put = self.client.put_object(&self.output_key(), bytes.into()).await;
+        put.map(|()| Output::Stored).map_err(|error| Failure::of_transport(&error))
+    }
+}
+
+/// Why a chunk's work did not succeed. Any error turns into one with `?`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    pub(crate) reason: String,
+    pub(crate) counts: bool,
+}
+
+impl Failure {
+    /// The attempt failed, for this reason. It is tried again until its attempts are used up.
+    pub fn new(reason: impl Into<String>) -> Failure {
+        Failure { reason: shortened(reason.into()), counts: true }
+    }
+
+    /// This consumer cannot work on the chunk now, which is not the chunk's fault: it goes back unharmed.
+    pub fn give_back(reason: impl Into<String>) -> Failure {
+        Failure { counts: false, ..Failure::new(reason) }
+    }
+
+    /// The reason.
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    /// A store that cannot be reached is not the chunk's fault; an object that is not there is.
+    fn of_transport(error: &ClientError) -> Failure {
+        if error.retry_helps() {
+            Failure::give_back(error.to_string())
+        } else {
+            Failure::new(error.to_string())
+        }
+    }
+}
+
+impl<E: std::error::Error> From<E> for Failure {
+    fn from(error: E) -> Failure {
+        Failure::new(crate::error::with_causes(&error))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)
+    }
+}
+
+/// The server refuses reasons that are longer.
+fn shortened(mut reason: String) -> String {
+    if reason.len() > FAILURE_REASON_BYTES_MAX {
+        const MARK: &str = "…";
+        let mut end = FAILURE_REASON_BYTES_MAX - MARK.len();
+        while !reason.is_char_boundary(end) {
+            end -= 1;
+        }
+        reason.truncate(end);
+        reason.push_str(MARK);
+    }
+    reason
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_reason_is_cut_between_characters_to_what_the_server_takes() {
+        for reason in ["x".repeat(5_000), "é".repeat(5_000)] {
+            let failure = Failure::new(reason);
+            assert!(failure.reason().len() <= FAILURE_REASON_BYTES_MAX);
+            assert!(failure.reason().len() > FAILURE_REASON_BYTES_MAX - 8);
+            assert!(failure.reason().ends_with('…'));
+        }
+        assert_eq!(Failure::new("short").reason(), "short");
+    }
+
+    #[test]
+    fn any_error_is_a_failure_that_counts_with_its_causes() {
+        fn work() -> Result<(), Failure> {
+            Err(std::io::Error::other("disk on fire"))?;
+            Ok(())
+        }
+        assert_eq!(work().unwrap_err(), Failure { reason: "disk on fire".into(), counts: true });
+        assert!(!Failure::give_back("later").counts);
+    }
+}

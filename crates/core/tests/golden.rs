@@ -1,0 +1,356 @@
+//! What is written is forever: the stored bytes of every kind of entry and row, as this format has them.
+//!
+//! A line that changes here changes what is on people's disks. A field or command is added with a new number; the old
+//! lines stay, and must still open.
+
+use minicbor::bytes::ByteVec;
+use minicbor::{Decoder, Encoder};
+use windlass_core::audit;
+use windlass_core::batch::chunks::{Place, Trouble};
+use windlass_core::batch::submissions::{Input, MetaValue, Metadata, OnFailure, SubmissionState, Submit};
+use windlass_core::entry::{
+    Cancel, Command, Complete, Done, Entry, EntryGroup, Fail, FailedAttempt, Lead, Outcome, Output, Refusal,
+    RetryFailed, Sent, Settled,
+};
+use windlass_core::ids::{Attempt, ChunkIndex, ContinuationToken, Epoch, SenderId, Shard, SubmissionId};
+use windlass_core::machine::Machine;
+use windlass_core::tables::{MemoryTables, Table, Tables};
+use windlass_core::time::At;
+
+const BEGIN_MS: u64 = 1_750_000_000_000;
+
+#[test]
+fn every_command_is_stored_in_these_bytes_and_read_back_from_them() {
+    for (name, command, golden) in commands() {
+        let group = EntryGroup {
+            epoch: Epoch(3),
+            at: At::from_ms(BEGIN_MS),
+            seed: 0xfeed,
+            sender: SenderId(1),
+            commands: vec![Sent { token: ContinuationToken(9), command }],
+        };
+        assert_eq!(hex(&group.to_bytes()), golden, "{name}");
+        assert_eq!(EntryGroup::from_bytes(&bytes(golden)).unwrap(), group, "{name}");
+    }
+}
+
+#[test]
+fn every_outcome_and_refusal_is_stored_in_these_bytes_and_read_back_from_them() {
+    for (outcome, golden) in outcomes() {
+        assert_eq!(hex(&minicbor::to_vec(&outcome).unwrap()), golden, "{outcome:?}");
+        assert_eq!(minicbor::decode::<Outcome>(&bytes(golden)).unwrap(), outcome);
+    }
+}
+
+#[test]
+fn every_kind_of_row_is_stored_in_these_bytes() {
+    let machine = scripted();
+    audit::check(&machine);
+    let mut lines = Vec::new();
+    for table in Table::ALL {
+        for (key, value) in machine.tables().scan_prefix(table, &[]) {
+            lines.push(format!("{} {} = {}", table.name(), hex(&key), hex(&value)));
+        }
+        assert!(
+            lines.iter().any(|line| line.starts_with(table.name())),
+            "the script writes to {}",
+            table.name()
+        );
+    }
+    assert_eq!(lines, ROWS, "found:\n{}", lines.join("\n"));
+}
+
+#[test]
+fn a_machine_opens_the_rows_of_old_and_goes_on() {
+    let mut tables = MemoryTables::default();
+    for line in ROWS {
+        let mut words = line.split(' ');
+        let (name, key, _, value) = (words.next(), words.next(), words.next(), words.next());
+        let table = Table::ALL.into_iter().find(|table| Some(table.name()) == name).unwrap();
+        tables.put(table, &bytes(key.unwrap()), bytes(value.unwrap_or_default()));
+    }
+    let mut machine = Machine::open(tables);
+    audit::check(&machine);
+    machine.flush();
+    assert_eq!(machine.tables(), scripted().tables(), "opening and flushing changes no row");
+    let running = machine.batch().submissions().next().unwrap().0;
+    let cancelled = machine.apply(entry(99, Command::Cancel(Cancel { submission: running })));
+    assert_eq!(cancelled.outcome, Outcome::Cancelled);
+}
+
+#[test]
+fn a_command_that_this_build_does_not_know_is_refused_with_its_whole_group() {
+    let mut group = bytes(commands()[4].2);
+    // The command is an array of its number and its one field: 82 05 81 81 1b …
+    let at = group.windows(4).position(|it| it == [0x82, 0x05, 0x81, 0x81]).unwrap() + 1;
+    for number in [0, 7, 23] {
+        group[at] = number;
+        assert!(EntryGroup::from_bytes(&group).is_err(), "command number {number}");
+    }
+    group[at] = 6;
+    let command = EntryGroup::from_bytes(&group).unwrap().commands.pop().unwrap().command;
+    assert!(matches!(command, Command::RetryFailed(_)), "a number that is known is read as what it names");
+}
+
+#[test]
+fn a_group_that_is_cut_short_or_holds_garbage_is_refused() {
+    for (name, _, golden) in commands() {
+        let whole = bytes(golden);
+        for len in 0..whole.len() {
+            assert!(EntryGroup::from_bytes(&whole[..len]).is_err(), "{name} cut to {len} bytes");
+        }
+    }
+    for garbage in [&b""[..], b"\x00", b"\xff", b"{}", b"\x85\x01\x01\x01\x01"] {
+        assert!(EntryGroup::from_bytes(garbage).is_err(), "{garbage:02x?}");
+    }
+}
+
+/// What holds for rows and entries of another build, and where its limits are: a field that is missing at the end is read
+/// as its default only if it is an `Option` (or is marked with a default), and a field that this build does not know
+/// is passed over.
+#[test]
+fn an_optional_field_may_be_missing_at_the_end_and_an_unknown_one_may_follow() {
+    let submit = Submit::new(5);
+    let whole = minicbor::to_vec(&submit).unwrap();
+    assert_eq!(
+        minicbor::decode::<Submit>(&with_fields(&whole, 8)).unwrap(),
+        submit,
+        "without idempotency_key"
+    );
+    assert_eq!(minicbor::decode::<Submit>(&with_fields(&whole, 9)).unwrap(), submit, "with a null for it");
+    assert_eq!(with_fields(&whole, 8), whole, "an absent option at the end is not even written");
+    assert_eq!(
+        minicbor::decode::<Submit>(&with_fields(&whole, 12)).unwrap(),
+        submit,
+        "with three fields more"
+    );
+    let required = minicbor::decode::<Submit>(&with_fields(&whole, 7));
+    assert!(required.is_err_and(|error| error.is_missing_value()), "without on_failure");
+
+    let attempt = Attempt { epoch: Epoch(1), nth: 0 };
+    let trouble = Trouble { place: Place(4), attempt, failures: 1, round: 0, retry_at: None };
+    let whole = minicbor::to_vec(trouble).unwrap();
+    assert_eq!(minicbor::decode::<Trouble>(&with_fields(&whole, 4)).unwrap(), trouble, "without retry_at");
+}
+
+/// The same array with its fields cut to `count`, or with nulls added up to it.
+fn with_fields(array: &[u8], count: u64) -> Vec<u8> {
+    let mut decoder = Decoder::new(array);
+    let len = decoder.array().expect("it is an array").expect("its length is written");
+    let mut encoder = Encoder::new(Vec::new());
+    encoder.array(count).expect("memory takes it");
+    for field in 0..count {
+        if field >= len {
+            encoder.null().expect("memory takes it");
+            continue;
+        }
+        let from = decoder.position();
+        decoder.skip().expect("the array holds as many fields as it says");
+        encoder.writer_mut().extend_from_slice(&array[from..decoder.position()]);
+    }
+    encoder.into_writer()
+}
+
+fn full_submit() -> Submit {
+    Submit {
+        chunks: 10,
+        metadata: Metadata::from([
+            ("mode".into(), MetaValue::Text("preview".into())),
+            ("size".into(), MetaValue::Integer(-5)),
+            ("urgent".into(), MetaValue::Bool(true)),
+        ]),
+        priority: -1,
+        opaque: ByteVec::from(vec![1, 2, 3]),
+        input: Input::Prefix("inputs/day=1".into()),
+        attempts_max: 2,
+        retry_delay_ms: 1_000,
+        on_failure: OnFailure::Continue,
+        idempotency_key: Some("order 17".into()),
+    }
+}
+
+fn inline_submit() -> Submit {
+    Submit { input: Input::Inline(ByteVec::from(vec![0xca, 0xfe])), ..Submit::new(1) }
+}
+
+fn commands() -> Vec<(&'static str, Command, &'static str)> {
+    let submission = SubmissionId::from_u64(0x0123_4567_89ab_cdef).expect("it is below 2^63");
+    let attempt = Attempt { epoch: Epoch(3), nth: 1 << 32 };
+    let done = [Output::Nothing, Output::Stored, Output::Inline(ByteVec::from(vec![7, 8]))];
+    let done = (0..).map(ChunkIndex).zip(done).map(|(chunk, output)| Done { chunk, attempt, output });
+    let failed = vec![FailedAttempt { chunk: ChunkIndex(1 << 39), attempt, reason: "it broke".into() }];
+    vec![
+        ("lead", Command::Lead(Lead { shard: Shard::new(513).expect("it fits ten bits") }), LEAD),
+        ("submit", Command::Submit(full_submit()), SUBMIT),
+        ("complete", Command::Complete(Complete { submission, done: done.collect() }), COMPLETE),
+        ("fail", Command::Fail(Fail { submission, failed }), FAIL),
+        ("cancel", Command::Cancel(Cancel { submission }), CANCEL),
+        ("retry_failed", Command::RetryFailed(RetryFailed { submission }), RETRY_FAILED),
+        ("submit of defaults", Command::Submit(Submit::new(1_000_000_000)), SUBMIT_OF_DEFAULTS),
+        ("submit inline", Command::Submit(inline_submit()), SUBMIT_INLINE),
+    ]
+}
+
+fn outcomes() -> Vec<(Outcome, &'static str)> {
+    let submission = SubmissionId::from_u64(77).expect("77 is an id");
+    let settled = vec![
+        Settled::Accepted,
+        Settled::AlreadyDone,
+        Settled::AlreadyFailed,
+        Settled::SubmissionOver,
+        Settled::NoSuchChunk,
+    ];
+    let over = |state| Refusal::SubmissionOver { submission, state };
+    let refusals = [
+        Refusal::Fenced { current: Epoch(4) },
+        Refusal::SubmissionUnknown { submission },
+        over(SubmissionState::Running),
+        over(SubmissionState::Completed),
+        over(SubmissionState::Failed),
+        over(SubmissionState::Cancelled),
+        Refusal::NothingFailed { submission },
+        Refusal::IdempotencyKeyReused,
+        Refusal::Malformed { problem: "do it so".into() },
+    ];
+    let mut all = vec![
+        Outcome::Led { epoch: Epoch(3) },
+        Outcome::Submitted { submission },
+        Outcome::Settled(settled),
+        Outcome::Cancelled,
+        Outcome::Retried { chunks: 5 },
+    ];
+    all.extend(refusals.map(Outcome::Refused));
+    assert_eq!(all.len(), OUTCOMES.len());
+    all.into_iter().zip(OUTCOMES.iter().copied()).collect()
+}
+
+fn entry(number: u64, command: Command) -> Entry {
+    Entry {
+        epoch: Epoch(1),
+        at: At::from_ms(BEGIN_MS + number),
+        seed: number,
+        sender: SenderId(1),
+        token: ContinuationToken(number),
+        command,
+    }
+}
+
+/// A machine after a script that writes every kind of row.
+fn scripted() -> Machine<MemoryTables> {
+    let mut machine = Machine::open(MemoryTables::default());
+    let mut number = 0;
+    let mut apply = |command| {
+        number += 1;
+        let outcome = machine.apply(entry(number, command)).outcome;
+        machine.flush();
+        outcome
+    };
+    let id = |outcome| match outcome {
+        Outcome::Submitted { submission } => submission,
+        other => panic!("the submission is taken in, not answered with {other:?}"),
+    };
+    let attempt = |nth| Attempt { epoch: Epoch(1), nth };
+    let done = |chunk, nth, output| Done { chunk: ChunkIndex(chunk), attempt: attempt(nth), output };
+    let failed = |chunk, nth| FailedAttempt {
+        chunk: ChunkIndex(chunk),
+        attempt: attempt(nth),
+        reason: format!("chunk {chunk} broke"),
+    };
+
+    apply(Command::Lead(Lead { shard: Shard::default() }));
+    let partial = id(apply(Command::Submit(full_submit())));
+    let outputs = [Output::Inline(ByteVec::from(vec![7, 8])), Output::Stored, Output::Nothing];
+    let outputs = (0..).zip(outputs).map(|(chunk, output)| done(chunk, u64::from(chunk == 2), output));
+    apply(Command::Complete(Complete { submission: partial, done: outputs.collect() }));
+    let failures = vec![failed(4, 0), failed(5, 0), failed(5, 1)];
+    apply(Command::Fail(Fail { submission: partial, failed: failures }));
+
+    let full = id(apply(Command::Submit(Submit::new(3))));
+    let all = (0..3).map(|chunk| done(chunk, 0, Output::Stored)).collect();
+    apply(Command::Complete(Complete { submission: full, done: all }));
+
+    let cancelled = id(apply(Command::Submit(inline_submit())));
+    apply(Command::Cancel(Cancel { submission: cancelled }));
+
+    let stopped = id(apply(Command::Submit(Submit { attempts_max: 1, ..Submit::new(2) })));
+    apply(Command::Fail(Fail { submission: stopped, failed: vec![failed(0, 0)] }));
+    let again = id(apply(Command::Submit(Submit { attempts_max: 1, ..Submit::new(2) })));
+    apply(Command::Fail(Fail { submission: again, failed: vec![failed(1, 0)] }));
+    apply(Command::RetryFailed(RetryFailed { submission: again }));
+    machine
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn bytes(hex: &str) -> Vec<u8> {
+    let digit = |at| u8::from_str_radix(&hex[at..at + 2], 16).expect("golden bytes are hex");
+    (0..hex.len()).step_by(2).map(digit).collect()
+}
+
+// All fields of a group: epoch, at, seed, sender, [[token, [command number, [fields]]]].
+const LEAD: &str = "85031b000001977420dc0019feed0181820982018181190201";
+const SUBMIT: &str = "85031b000001977420dc0019feed01818209820281890aa3646d6f646582028167707265766965776473697a658201812466757267656e74820081f520430102038201816c696e707574732f6461793d31021903e801686f72646572203137";
+const COMPLETE: &str = "85031b000001977420dc0019feed01818209820381821b0123456789abcdef83830082031a00010000820080830182031a00010000820180830282031a00010000820281420708";
+const FAIL: &str = "85031b000001977420dc0019feed01818209820481821b0123456789abcdef81831b000000800000000082031a000100006869742062726f6b65";
+const CANCEL: &str = "85031b000001977420dc0019feed01818209820581811b0123456789abcdef";
+const RETRY_FAILED: &str = "85031b000001977420dc0019feed01818209820681811b0123456789abcdef";
+const SUBMIT_OF_DEFAULTS: &str =
+    "85031b000001977420dc0019feed01818209820281881a3b9aca00a00040820080051903e800";
+const SUBMIT_INLINE: &str = "85031b000001977420dc0019feed018182098202818801a0004082028142cafe051903e800";
+
+/// In the order of [`outcomes`].
+const OUTCOMES: &[&str] = &[
+    "82018103",
+    "820281184d",
+    "820381850001020304",
+    "820480",
+    "82058105",
+    "82068182018104",
+    "820681820281184d",
+    "820681820382184d00",
+    "820681820382184d01",
+    "820681820382184d02",
+    "820681820382184d03",
+    "820681820481184d",
+    "820681820580",
+    "82068182068168646f20697420736f",
+];
+
+/// Table, key, value: all rows after the script, in order.
+const ROWS: &[&str] = &[
+    "meta 6d616368696e65 = 86011b000001977420dc0d001b02ac73ba02c0000082050050910a2dec89025cc1beeb8da1658eec67",
+    "submissions 02ac73ba00800000 = 871b000001977420dc02830a0301021903e8010003",
+    "submissions 02ac73ba02c00000 = 871b000001977420dc0b83020000011903e8000101",
+    "abouts 02ac73ba00800000 = 890aa3646d6f646582028167707265766965776473697a658201812466757267656e74820081f520430102038201816c696e707574732f6461793d31021903e801686f72646572203137",
+    "abouts 02ac73ba01400000 = 8803a00040820080051903e800",
+    "abouts 02ac73ba01c00000 = 8801a0004082028142cafe051903e800",
+    "abouts 02ac73ba02400000 = 8802a00040820080011903e800",
+    "abouts 02ac73ba02c00000 = 8802a00040820080011903e800",
+    "history 02ac73ba01400000 = 83871b000001977420dc0583030300051903e8000000011b000001977420dc06",
+    "history 02ac73ba01c00000 = 83871b000001977420dc0783010000051903e8000000031b000001977420dc08",
+    "history 02ac73ba02400000 = 83871b000001977420dc0983020001011903e8000001021b000001977420dc0a",
+    "blocks 02ac73ba0080000000000000 = 834207008382008282010002820182820100018202828201010082850482010001001b000001977420dfec84058201010200",
+    "blocks 02ac73ba0140000000000000 = 83f6818200828201000180",
+    "blocks 02ac73ba0240000000000000 = 834100808184008201000100",
+    "blocks 02ac73ba02c0000000000000 = 834100808184018201000100",
+    "outputs 02ac73ba008000000000000000000000 = 0708",
+    "failures 02ac73ba008000000000000000000004 = 836d6368756e6b20342062726f6b651b000001977420dc0401",
+    "failures 02ac73ba008000000000000000000005 = 836d6368756e6b20352062726f6b651b000001977420dc0402",
+    "failures 02ac73ba024000000000000000000000 = 836d6368756e6b20302062726f6b651b000001977420dc0a01",
+    "failures 02ac73ba02c000000000000000000001 = 836d6368756e6b20312062726f6b651b000001977420dc0c01",
+    "replies 6b6f72646572203137 = 825053e6bccd6077a57b9147ca5ccf3971648202811b02ac73ba00800000",
+    "replies 7300000000000000010000000000000005 = 82506757b465bfb18d25fbc2e5b26da8b2c38202811b02ac73ba01400000",
+    "replies 7300000000000000010000000000000007 = 8250248e1a128ced58e5cdd5f63a76196de38202811b02ac73ba01c00000",
+    "replies 7300000000000000010000000000000009 = 8250229f3d3e3a36afde88fd3b4394c5beb58202811b02ac73ba02400000",
+    "replies 730000000000000001000000000000000b = 8250229f3d3e3a36afde88fd3b4394c5beb58202811b02ac73ba02c00000",
+    "replies_by_time 0000000000000000 = 821b000001977420dc02496b6f72646572203137",
+    "replies_by_time 0000000000000001 = 821b000001977420dc05517300000000000000010000000000000005",
+    "replies_by_time 0000000000000002 = 821b000001977420dc07517300000000000000010000000000000007",
+    "replies_by_time 0000000000000003 = 821b000001977420dc09517300000000000000010000000000000009",
+    "replies_by_time 0000000000000004 = 821b000001977420dc0b51730000000000000001000000000000000b",
+    "found 6d6f646500000b820281677072657669657702ac73ba00800000 = ",
+    "found 73697a650000048201812402ac73ba00800000 = ",
+    "found 757267656e74000004820081f502ac73ba00800000 = ",
+];
