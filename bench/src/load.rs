@@ -4,7 +4,7 @@ use anyhow::{Context, bail};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use std::time::{Duration, Instant};
 use windlass_client::frames::{ClientFrame, DoneChunk, ServerFrame, Verdict, WorkOf};
-use windlass_client::{Client, ConsumeSocket, Output, SubmissionId, SubmitRequest};
+use windlass_client::{Client, ConsumeSocket, Consumer, Output, SubmissionId, SubmitRequest};
 
 /// How consumers go about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +63,38 @@ pub(crate) async fn consume(
     Ok(Done { chunks: chunks as f64, seconds: began.elapsed().as_secs_f64() })
 }
 
+/// Runs `consumers` consumers of the client library, as it is given out and with its defaults, until a submission is done.
+pub(crate) async fn consume_by_default(
+    client: &Client,
+    consumers: usize,
+    submission: SubmissionId,
+) -> anyhow::Result<Done> {
+    let (stop, stopped) = tokio::sync::watch::channel(false);
+    let began = Instant::now();
+    let running: Vec<_> = (0..consumers)
+        .map(|_| {
+            let (consumer, mut stopped) = (Consumer::builder(client.clone()), stopped.clone());
+            tokio::spawn(async move {
+                let until_stopped = async move { drop(stopped.wait_for(|stop| *stop).await) };
+                consumer.run(async |_chunk| Ok(Output::Nothing), until_stopped).await
+            })
+        })
+        .collect();
+    let info = loop {
+        let info = client.wait(submission, Some(Duration::from_secs(60))).await?;
+        if info.chunks.done == info.chunks.total {
+            break info;
+        }
+    };
+    let seconds = began.elapsed().as_secs_f64();
+    stop.send_replace(true);
+    for consumer in running {
+        consumer.await??;
+    }
+    #[expect(clippy::cast_precision_loss, reason = "a million is far below 2^53")]
+    Ok(Done { chunks: info.chunks.done as f64, seconds })
+}
+
 async fn one_by_one(mut socket: ConsumeSocket, strategy: &str, end: Instant) -> anyhow::Result<u64> {
     let mut completed = 0;
     while Instant::now() < end {
@@ -74,7 +106,11 @@ async fn one_by_one(mut socket: ConsumeSocket, strategy: &str, end: Instant) -> 
 }
 
 /// Reserves one chunk and waits for it.
-pub(crate) async fn reserve_one(socket: &mut ConsumeSocket, request: u64, strategy: &str) -> anyhow::Result<WorkOf> {
+pub(crate) async fn reserve_one(
+    socket: &mut ConsumeSocket,
+    request: u64,
+    strategy: &str,
+) -> anyhow::Result<WorkOf> {
     socket.send(&ClientFrame::Reserve { request, max: 1, strategy: strategy.into() }).await?;
     match socket.receive().await? {
         Some(ServerFrame::Work { mut work, .. }) if work.len() == 1 => Ok(work.remove(0)),
@@ -86,7 +122,9 @@ pub(crate) async fn reserve_one(socket: &mut ConsumeSocket, request: u64, strate
 pub(crate) async fn complete(socket: &mut ConsumeSocket, request: u64, work: WorkOf) -> anyhow::Result<()> {
     socket.send(&completion(request, work)).await?;
     match socket.receive().await? {
-        Some(ServerFrame::Settled { verdicts, .. }) if verdicts.iter().all(|it| *it == Verdict::Accepted) => Ok(()),
+        Some(ServerFrame::Settled { verdicts, .. }) if verdicts.iter().all(|it| *it == Verdict::Accepted) => {
+            Ok(())
+        }
         other => bail!("a completion was answered with {other:?}"),
     }
 }

@@ -5,14 +5,19 @@ use std::path::Path;
 use tokio::process::Command;
 
 /// Chunks a second of Opsqueue with so many consumers and this backlog; none if its driver is not built.
-pub(crate) async fn opsqueue(driver: &Path, consumers: usize, backlog: u64, seconds: u64) -> anyhow::Result<Option<f64>> {
+pub(crate) async fn opsqueue(
+    driver: &Path,
+    consumers: usize,
+    backlog: u64,
+    seconds: u64,
+) -> anyhow::Result<Option<f64>> {
     if !driver.exists() {
         eprintln!("{} is not built; the comparison is left out (make bench builds it)", driver.display());
         return Ok(None);
     }
     let output = Command::new(driver)
         .args(["--consumers", &consumers.to_string(), "--backlog", &backlog.to_string()])
-        .args(["--seconds", &seconds.to_string(), "--mode", "one-by-one"])
+        .args(["--seconds", &seconds.to_string(), "--mode", "one_by_one"])
         .output()
         .await?;
     anyhow::ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -49,9 +49,11 @@ impl Server {
             .arg(data)
             .stdout(Stdio::null())
             .stderr(Stdio::inherit())
-            .env("RUST_LOG", "warn")
+            .env("WINDLASS_LOG", "warn")
             .spawn()
-            .with_context(|| format!("could not start {}; build it with `cargo build --release`", binary.display()))?;
+            .with_context(|| {
+                format!("could not start {}; build it with `cargo build --release`", binary.display())
+            })?;
         let mut server = Server { child, client: Client::new(&url)?, url };
         while !server.is_ready().await {
             if let Some(status) = server.child.try_wait()? {
@@ -74,7 +76,8 @@ impl Server {
     pub(crate) async fn usage(&self) -> anyhow::Result<Usage> {
         let metrics = reqwest::get(format!("{}/metrics", self.url)).await?.text().await?;
         let metric = |name: &str| -> f64 {
-            let line = metrics.lines().find(|line| line.starts_with(name) && line[name.len()..].starts_with(' '));
+            let line =
+                metrics.lines().find(|line| line.starts_with(name) && line[name.len()..].starts_with(' '));
             line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0.0)
         };
         let proc = PathBuf::from(format!("/proc/{}", self.child.id()));
@@ -97,7 +100,8 @@ impl Server {
     /// Resident memory in MiB.
     pub(crate) fn resident_mib(&self) -> anyhow::Result<f64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("a process has VmRSS")?;
+        let line =
+            status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("a process has VmRSS")?;
         let kib: f64 = line.trim().trim_end_matches("kB").trim().parse()?;
         Ok(kib / 1_024.0)
     }

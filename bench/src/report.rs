@@ -60,7 +60,14 @@ pub(crate) fn table(figures: &[Figure]) -> String {
     let mut text = String::from("| what | figure | bar | holds | measured |\n|---|---|---|---|---|\n");
     for it in figures {
         let holds = if it.holds() { "yes" } else { "**no**" };
-        let line = format!("| {} | {} {} | {} | {holds} | {} |", it.what, short(it.value), it.unit, it.bar_text(), it.behind);
+        let line = format!(
+            "| {} | {} {} | {} | {holds} | {} |",
+            it.what,
+            short(it.value),
+            it.unit,
+            it.bar_text(),
+            it.behind
+        );
         writeln!(text, "{line}").expect("writing into memory does not fail");
     }
     text

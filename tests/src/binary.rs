@@ -82,7 +82,7 @@ impl Drop for Served {
 pub fn serve_command(data: &Path, port: u16) -> Command {
     let mut command = Command::new(windlass());
     command.args(["serve", "--listen", &format!("127.0.0.1:{port}"), "--data"]).arg(data);
-    command.env_remove("WINDLASS_TOKEN").env("RUST_LOG", "warn").stdin(Stdio::null());
+    command.env_remove("WINDLASS_TOKEN").env("WINDLASS_LOG", "warn").stdin(Stdio::null());
     command
 }
 

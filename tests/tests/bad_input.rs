@@ -66,7 +66,11 @@ async fn bodies_that_are_no_json_too_large_or_of_another_type_are_refused() {
         (typed("[".repeat(100_000).into_bytes()), 400, "malformed_request"),
         (typed(vec![b' '; 5 * 1_024 * 1_024]), 413, "body_too_large"),
         (post().body("{\"chunks\": 1}"), 415, "content_type_wrong"),
-        (typed(b"{\"chunks\": 1}".to_vec()).header("idempotency-key", "x".repeat(256)), 422, "invalid_request"),
+        (
+            typed(b"{\"chunks\": 1}".to_vec()).header("idempotency-key", "x".repeat(256)),
+            422,
+            "invalid_request",
+        ),
         (server.http.get(server.url("/v1/nothing")), 404, "path_unknown"),
         (server.http.delete(&url), 405, "method_not_allowed"),
         (server.http.get(server.url("/v1/submissions?limit=0")), 422, "invalid_request"),
@@ -99,8 +103,18 @@ async fn reports_of_what_was_never_reserved_or_is_over_change_nothing() {
         ("/v1/complete", json!({"chunks": [never]}), 409, "token_invalid"),
         ("/v1/complete", json!({"chunks": []}), 422, "invalid_request"),
         ("/v1/complete", json!({"chunks": [{"submission": id, "chunk": 0}]}), 400, "malformed_request"),
-        ("/v1/complete", json!({"chunks": [{"submission": id, "chunk": 0, "token": "garbage"}]}), 409, "token_invalid"),
-        ("/v1/complete", json!({"chunks": [{"submission": 7, "chunk": 0, "token": ""}]}), 400, "malformed_request"),
+        (
+            "/v1/complete",
+            json!({"chunks": [{"submission": id, "chunk": 0, "token": "garbage"}]}),
+            409,
+            "token_invalid",
+        ),
+        (
+            "/v1/complete",
+            json!({"chunks": [{"submission": 7, "chunk": 0, "token": ""}]}),
+            400,
+            "malformed_request",
+        ),
         ("/v1/reserve", json!({"max": 0}), 422, "invalid_request"),
         ("/v1/reserve", json!({"max": 1_000_000}), 422, "invalid_request"),
         ("/v1/reserve", json!({"strategy": "Fastest"}), 400, "malformed_request"),
@@ -109,7 +123,12 @@ async fn reports_of_what_was_never_reserved_or_is_over_change_nothing() {
         ("/v1/extend", json!({"chunks": [never], "lease_ms": 9_999_999_999_u64}), 422, "invalid_request"),
     ] {
         let answer = server.post(path, body.clone()).await;
-        assert_eq!((answer.status, &answer.json["code"]), (status, &json!(code)), "{path} {body}: {}", answer.text);
+        assert_eq!(
+            (answer.status, &answer.json["code"]),
+            (status, &json!(code)),
+            "{path} {body}: {}",
+            answer.text
+        );
     }
     let mut failed = never.clone();
     failed["reason"] = json!("x");
@@ -117,8 +136,14 @@ async fn reports_of_what_was_never_reserved_or_is_over_change_nothing() {
 
     let reservation = server.reserve(1).await.remove(0);
     let done = json!({"chunks": [attempt_of(&reservation), attempt_of(&reservation)]});
-    assert_eq!(server.post("/v1/complete", done.clone()).await.json, json!({"chunks": ["accepted", "already_done"]}));
-    assert_eq!(server.post("/v1/complete", done).await.json, json!({"chunks": ["already_done", "already_done"]}));
+    assert_eq!(
+        server.post("/v1/complete", done.clone()).await.json,
+        json!({"chunks": ["accepted", "already_done"]})
+    );
+    assert_eq!(
+        server.post("/v1/complete", done).await.json,
+        json!({"chunks": ["already_done", "already_done"]})
+    );
     let other = server.reserve(1).await.remove(0);
     server.post(&format!("/v1/submissions/{id}/cancel"), json!({})).await;
     let late = server.post("/v1/complete", json!({"chunks": [attempt_of(&other)]})).await;
@@ -207,9 +232,11 @@ async fn two_thousand_slow_senders_are_closed_and_the_server_stays_healthy_throu
         _ = stream.read_to_end(&mut answer).await;
         answer
     }));
-    let answers = tokio::time::timeout(Duration::from_secs(60), closed).await.expect("every slow sender is closed");
+    let answers =
+        tokio::time::timeout(Duration::from_secs(60), closed).await.expect("every slow sender is closed");
     assert!(began.elapsed() >= Duration::from_secs(2), "they had their time");
-    let timed_out = answers.iter().filter(|it| String::from_utf8_lossy(it).contains("request_timeout")).count();
+    let timed_out =
+        answers.iter().filter(|it| String::from_utf8_lossy(it).contains("request_timeout")).count();
     assert!(timed_out >= SLOW / 3 - 1, "{timed_out} slow bodies were told why");
     assert_healthy(&server).await;
     server.stop().await;
@@ -218,7 +245,9 @@ async fn two_thousand_slow_senders_are_closed_and_the_server_stays_healthy_throu
 #[tokio::test]
 async fn a_server_with_a_token_lets_nobody_in_without_it() {
     let server = Here::start(|config| config.token = Some("a-long-and-secret-token".into())).await;
-    let shown = |token: &str| answered(server.http.get(server.url("/v1/status")).header("authorization", token.to_owned()));
+    let shown = |token: &str| {
+        answered(server.http.get(server.url("/v1/status")).header("authorization", token.to_owned()))
+    };
     assert_eq!(server.get("/v1/status").await.json["code"], "unauthorized");
     assert_eq!(server.get("/metrics").await.status, 401);
     assert_eq!(shown("Bearer a-long-and-secret-tokeX").await.status, 401);

@@ -6,7 +6,9 @@ use windlass_tests::here::{Here, answered, attempt_of, attempt_with};
 #[tokio::test]
 async fn a_submission_is_worked_on_and_its_results_come_back_in_order() {
     let server = Here::start(|_| {}).await;
-    let id = server.submit(json!({"chunks": 3, "metadata": {"customer": "a", "size": 7}, "opaque": "for you"})).await;
+    let id = server
+        .submit(json!({"chunks": 3, "metadata": {"customer": "a", "size": 7}, "opaque": "for you"}))
+        .await;
 
     let reservations = server.reserve(10).await;
     assert_eq!(reservations.len(), 3);
@@ -37,7 +39,8 @@ async fn a_submission_is_worked_on_and_its_results_come_back_in_order() {
 }
 
 #[tokio::test]
-async fn a_failed_chunk_is_retried_after_its_delay_and_then_fails_its_submission_until_it_is_retried_by_hand() {
+async fn a_failed_chunk_is_retried_after_its_delay_and_then_fails_its_submission_until_it_is_retried_by_hand()
+{
     let server = Here::start(|_| {}).await;
     let body = json!({"chunks": 2, "attempts_max": 2, "retry_delay_ms": 1});
     let id = server.submit(body).await;
@@ -149,13 +152,15 @@ async fn a_lease_ends_unless_it_is_extended_and_the_late_holder_is_told_so() {
     server.submit(json!({"chunks": 1})).await;
     let reserve = json!({"lease_ms": 1_000, "wait_ms": 20_000});
     let first = server.post("/v1/reserve", reserve.clone()).await.json["reservations"][0].clone();
-    let extended = server.post("/v1/extend", json!({"chunks": [attempt_of(&first)], "lease_ms": 1_000})).await;
+    let extended =
+        server.post("/v1/extend", json!({"chunks": [attempt_of(&first)], "lease_ms": 1_000})).await;
     assert_eq!(extended.json, json!({"chunks": ["accepted"]}));
 
     // The second caller waits on the server, and is woken when the first one's lease ends.
     let second = server.post("/v1/reserve", reserve).await.json["reservations"][0].clone();
     assert_eq!(second["chunk"], first["chunk"]);
-    let late = server.post("/v1/fail", json!({"chunks": [attempt_with(&first, "reason", json!("late"))]})).await;
+    let late =
+        server.post("/v1/fail", json!({"chunks": [attempt_with(&first, "reason", json!("late"))]})).await;
     assert_eq!(late.json, json!({"chunks": ["reservation_lost"]}));
     let done = server.post("/v1/complete", json!({"chunks": [attempt_of(&second)]})).await;
     assert_eq!(done.json, json!({"chunks": ["accepted"]}));

@@ -44,10 +44,13 @@ async fn nothing_acknowledged_is_lost_however_often_the_server_is_killed() {
 
     let mut server = Served::start(data.path(), port).await;
     let producers: Vec<_> = (0..PRODUCERS)
-        .map(|nth| tokio::spawn(produce(client.clone(), Arc::clone(&acknowledged), Seeded::new(seed + nth), nth)))
+        .map(|nth| {
+            tokio::spawn(produce(client.clone(), Arc::clone(&acknowledged), Seeded::new(seed + nth), nth))
+        })
         .collect();
-    let consumers: Vec<_> =
-        (0..CONSUMERS).map(|nth| tokio::spawn(consume(client.clone(), Arc::clone(&acknowledged), nth))).collect();
+    let consumers: Vec<_> = (0..CONSUMERS)
+        .map(|nth| tokio::spawn(consume(client.clone(), Arc::clone(&acknowledged), nth)))
+        .collect();
 
     let mut checked = 0;
     for kill in 0..kills {
@@ -125,7 +128,8 @@ async fn converse(client: &Client, acknowledged: &Acknowledged, nth: u64) -> Opt
             let (failing, done): (Vec<_>, Vec<_>) =
                 it.chunks.iter().copied().partition(|chunk| chunk.chunk.0 % 7 == 3 && chunk.nth == 0);
             if !failing.is_empty() {
-                let failed = failing.into_iter().map(|chunk| FailedChunk { chunk, reason: "at first".into() });
+                let failed =
+                    failing.into_iter().map(|chunk| FailedChunk { chunk, reason: "at first".into() });
                 let fail = ClientFrame::Fail { request, submission, failed: failed.collect() };
                 socket.send(&fail).await.ok()?;
                 socket.receive().await.ok()??;
@@ -133,7 +137,9 @@ async fn converse(client: &Client, acknowledged: &Acknowledged, nth: u64) -> Opt
             if !done.is_empty() {
                 let complete = completion(request, &it, &done);
                 socket.send(&complete).await.ok()?;
-                let Some(ServerFrame::Settled { verdicts, .. }) = socket.receive().await.ok()? else { return None };
+                let Some(ServerFrame::Settled { verdicts, .. }) = socket.receive().await.ok()? else {
+                    return None;
+                };
                 for (chunk, verdict) in done.iter().zip(verdicts) {
                     assert!(
                         matches!(verdict, Verdict::Accepted | Verdict::AlreadyDone),
@@ -176,14 +182,18 @@ async fn check_some(
     let mut checks = 0;
     for id in chosen {
         let (name, chunks) = &submitted[&id];
-        let shown = client.show(id).await.unwrap_or_else(|error| panic!("kill {kill}: submission {id}: {error}"));
+        let shown =
+            client.show(id).await.unwrap_or_else(|error| panic!("kill {kill}: submission {id}: {error}"));
         assert_eq!(shown.chunks.total, *chunks, "kill {kill}");
         let results = results_of(client, id).await;
         let done = results.iter().filter(|it| it["state"] == "done").count() as u64;
         assert!(done >= shown.chunks.done, "kill {kill}: counts add up");
         for (_, chunk) in completed.range((id, ChunkIndex(0))..=(id, ChunkIndex(u64::MAX))) {
             let result = &results[usize::try_from(chunk.0).unwrap()];
-            assert_eq!(result["state"], "done", "kill {kill}: an acknowledged completion of {id} is there: {result}");
+            assert_eq!(
+                result["state"], "done",
+                "kill {kill}: an acknowledged completion of {id} is there: {result}"
+            );
             assert_eq!(result["output"], expected_output(name, *chunk), "kill {kill}");
             checks += 1;
         }

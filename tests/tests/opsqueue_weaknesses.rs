@@ -115,7 +115,10 @@ async fn a_waiting_consumer_is_woken_when_a_chunk_comes_back_whatever_the_reason
     waiting.send(&reserve(3, 1)).await.unwrap();
     until(&server, |status| status["waiting"] == 1).await;
     let failed = attempt_with(&leased, "reason", json!("for the test"));
-    assert_eq!(server.post("/v1/fail", json!({"chunks": [failed]})).await.json, json!({"chunks": ["accepted"]}));
+    assert_eq!(
+        server.post("/v1/fail", json!({"chunks": [failed]})).await.json,
+        json!({"chunks": ["accepted"]})
+    );
     let held = work(&mut waiting).await;
     let release = ClientFrame::Release { request: 4, submission: held.submission, chunks: held.chunks };
     waiting.send(&release).await.unwrap();
@@ -141,7 +144,12 @@ async fn only_the_holder_of_a_token_can_report_and_a_late_holder_releases_nobody
     forged["chunk"] = json!(1);
     for path in ["/v1/complete", "/v1/extend", "/v1/release"] {
         let answer = server.post(path, json!({"chunks": [forged]})).await;
-        assert_eq!((answer.status, &answer.json["code"]), (409, &json!("token_invalid")), "{path}: {}", answer.text);
+        assert_eq!(
+            (answer.status, &answer.json["code"]),
+            (409, &json!("token_invalid")),
+            "{path}: {}",
+            answer.text
+        );
     }
 
     // The first lease ends, and another consumer gets the chunk (the other one is taken out of the way).
@@ -151,7 +159,9 @@ async fn only_the_holder_of_a_token_can_report_and_a_late_holder_releases_nobody
     let second = server.post("/v1/reserve", request).await.json["reservations"][0].clone();
     assert_eq!(second["chunk"], 0);
     let late = attempt_with(&first, "reason", json!("late"));
-    for (path, attempt) in [("/v1/fail", late), ("/v1/release", attempt_of(&first)), ("/v1/extend", attempt_of(&first))] {
+    for (path, attempt) in
+        [("/v1/fail", late), ("/v1/release", attempt_of(&first)), ("/v1/extend", attempt_of(&first))]
+    {
         let answer = server.post(path, json!({"chunks": [attempt]})).await;
         assert_eq!(answer.json, json!({"chunks": ["reservation_lost"]}), "{path}");
     }
@@ -222,7 +232,8 @@ async fn a_finished_submission_says_all_that_it_said_when_it_came_in() {
         "retry_delay_ms": 9, "on_failure": "continue"
     });
     let id = server.submit(said.clone()).await;
-    let fields = ["priority", "metadata", "prefix", "attempts_max", "retry_delay_ms", "on_failure", "submitted_at"];
+    let fields =
+        ["priority", "metadata", "prefix", "attempts_max", "retry_delay_ms", "on_failure", "submitted_at"];
     let before = server.get(&format!("/v1/submissions/{id}")).await.json;
     let reservation = server.reserve(1).await.remove(0);
     server.post("/v1/complete", json!({"chunks": [attempt_of(&reservation)]})).await;
@@ -279,19 +290,21 @@ async fn every_completion_is_acknowledged_after_an_fsync_and_many_share_one() {
 #[tokio::test]
 async fn a_poison_chunk_waits_longer_each_time_and_never_stands_in_the_way_of_others() {
     let server = Here::start(|_| {}).await;
-    let id = server.submit(json!({"chunks": 3, "retry_delay_ms": 200, "attempts_max": 3, "on_failure": "continue"})).await;
+    let id = server
+        .submit(json!({"chunks": 3, "retry_delay_ms": 200, "attempts_max": 3, "on_failure": "continue"}))
+        .await;
     let poison = server.reserve(1).await.remove(0);
     assert_eq!(poison["chunk"], 0);
-    server.post("/v1/fail", json!({"chunks": [attempt_with(&poison, "reason", json!("poison"))]})).await;
     let began = Instant::now();
+    server.post("/v1/fail", json!({"chunks": [attempt_with(&poison, "reason", json!("poison"))]})).await;
     let others = server.reserve(2).await;
     assert_eq!(others.iter().map(|it| it["chunk"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 2]);
     let wait = json!({"max": 1, "wait_ms": 20_000});
     let again = server.post("/v1/reserve", wait.clone()).await.json["reservations"][0].clone();
     let first_wait = began.elapsed();
     assert_eq!(again["chunk"], 0);
-    server.post("/v1/fail", json!({"chunks": [attempt_with(&again, "reason", json!("poison"))]})).await;
     let began = Instant::now();
+    server.post("/v1/fail", json!({"chunks": [attempt_with(&again, "reason", json!("poison"))]})).await;
     let third = server.post("/v1/reserve", wait).await.json["reservations"][0].clone();
     // The clocks of both sides count whole milliseconds.
     assert!(first_wait >= Duration::from_millis(195) && began.elapsed() >= Duration::from_millis(395));
@@ -315,5 +328,74 @@ async fn a_submit_that_is_sent_again_makes_no_second_submission() {
     let all = futures_util::future::join_all((0..50).map(|_| send())).await;
     assert!(all.iter().all(|answer| answer.json == all[0].json), "every repetition got the same id");
     assert_eq!(status(&server).await["chunks_unsettled"], 4);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn work_that_a_consumer_never_received_goes_back_although_the_consumer_comes_back() {
+    let server = Here::start(|config| config.grace_ms = 50).await;
+    server.submit(json!({"chunks": 2})).await;
+    let client = Client::new(&server.url("")).unwrap();
+    let (mut first, welcome) = ConsumeSocket::connect(&client, "flaky", None).await.unwrap();
+    first.send(&reserve(1, 2)).await.unwrap();
+    let received = work(&mut first).await;
+
+    // The consumer comes back on another connection, and only knows of the first chunk.
+    let (mut second, _) = ConsumeSocket::connect(&client, "flaky", Some(welcome.session)).await.unwrap();
+    let known = vec![received.chunks[0]];
+    let reassert =
+        ClientFrame::Reassert { request: 1, submission: received.submission, chunks: known.clone() };
+    second.send(&reassert).await.unwrap();
+    let Some(ServerFrame::Settled { verdicts, .. }) = second.receive().await.unwrap() else {
+        panic!("verdicts")
+    };
+    assert_eq!(verdicts, [Verdict::Accepted]);
+
+    let mut other = socket(&server, "other").await;
+    other.send(&reserve(1, 1)).await.unwrap();
+    let lost = work(&mut other).await;
+    assert_eq!(lost.chunks[0].chunk, received.chunks[1].chunk);
+    assert_eq!(complete(&mut second, 2, WorkOf { chunks: known, ..received }).await, [Verdict::Accepted]);
+    assert_eq!(complete(&mut other, 2, lost).await, [Verdict::Accepted]);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn an_output_that_is_too_large_fails_its_own_attempt_and_no_other() {
+    let server = Here::start(|_| {}).await;
+    let id = server.submit(json!({"chunks": 2, "attempts_max": 1, "on_failure": "continue"})).await;
+    let reservations = server.reserve(2).await;
+    let chunks = [
+        attempt_with(&reservations[0], "output", json!("x".repeat(20_000))),
+        attempt_with(&reservations[1], "output", json!("fits")),
+    ];
+    let answer = server.post("/v1/complete", json!({"chunks": chunks})).await;
+    assert_eq!(answer.json, json!({"chunks": ["output_too_large", "accepted"]}), "{}", answer.text);
+    let shown = server.get(&format!("/v1/submissions/{id}/wait")).await.json;
+    assert_eq!(shown["chunks"], json!({"total": 2, "done": 1, "failed": 1, "skipped": 0}));
+    assert!(shown["troubles"][0]["reason"].as_str().unwrap().contains("store it as an object"));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_plain_reserve_never_gives_an_answer_of_gigabytes() {
+    let server = Here::start(|_| {}).await;
+    server.submit(json!({"chunks": 1_000, "opaque": "x".repeat(60_000)})).await;
+    let reservations = server.reserve(1_000).await;
+    assert!((1..100).contains(&reservations.len()), "{} chunks", reservations.len());
+    until(&server, |status| status["chunks_ready"] == 1_000 - reservations.len()).await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_consumer_that_says_goodbye_leaves_nothing_behind() {
+    let server = Here::start(|config| config.grace_ms = 60_000).await;
+    server.submit(json!({"chunks": 3})).await;
+    let mut leaving = socket(&server, "leaving").await;
+    leaving.send(&reserve(1, 2)).await.unwrap();
+    work(&mut leaving).await;
+    let (mut sender, _receiver) = leaving.split();
+    sender.close().await.unwrap();
+    until(&server, |status| status["chunks_ready"] == 3 && status["consumers"] == 0).await;
     server.stop().await;
 }

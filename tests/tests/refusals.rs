@@ -137,7 +137,8 @@ impl SmallDisk {
     /// None where this process may not mount; the test then says so and ends.
     fn mount(options: &str) -> Option<SmallDisk> {
         let folder = TempDir::new().unwrap();
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(folder.path()).status();
+        let mounted =
+            Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(folder.path()).status();
         if mounted.is_ok_and(|status| status.success()) {
             return Some(SmallDisk { folder });
         }
@@ -146,7 +147,10 @@ impl SmallDisk {
     }
 
     fn remount(&self, options: &str) {
-        let status = Command::new("mount").args(["-o", &format!("remount,{options}")]).arg(self.folder.path()).status();
+        let status = Command::new("mount")
+            .args(["-o", &format!("remount,{options}")])
+            .arg(self.folder.path())
+            .status();
         assert!(status.unwrap().success());
     }
 }
@@ -184,7 +188,8 @@ async fn a_full_disk_stops_the_server_and_what_was_acknowledged_is_there_when_sp
         ids.push(submit(&url, &json!({"chunks": 2})).await.unwrap());
     }
     let ballast = disk.folder.path().join("ballast");
-    let filled = Command::new("dd").args(["if=/dev/zero", "bs=64k"]).arg(format!("of={}", ballast.display())).output();
+    let filled =
+        Command::new("dd").args(["if=/dev/zero", "bs=64k"]).arg(format!("of={}", ballast.display())).output();
     assert!(!filled.unwrap().status.success(), "dd stops when the disk is full");
     let payload = json!({"payload": "x".repeat(60_000)});
     let refused = loop {

@@ -32,7 +32,8 @@ impl Serialize for Blob {
 
 impl<'de> Deserialize<'de> for Blob {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let wrong = || serde::de::Error::custom("bytes are a string, or {\"base64\": \"…\"} if they are not text");
+        let wrong =
+            || serde::de::Error::custom("bytes are a string, or {\"base64\": \"…\"} if they are not text");
         match Form::deserialize(deserializer).map_err(|_| wrong())? {
             Form::Text(text) => Ok(Blob(text.into_owned().into_bytes())),
             Form::Bytes(form) => STANDARD.decode(form.base64).map(Blob).map_err(|_| wrong()),

@@ -29,7 +29,7 @@ pub enum ClientFrame {
         /// The protocol version the client speaks.
         #[n(0)]
         version: u16,
-        /// The session to go on with after a reconnect.
+        /// The session before a reconnect: its connection ends, if it has not yet.
         #[n(1)]
         session: Option<u64>,
         /// A name for people to read.
@@ -121,7 +121,7 @@ pub enum ServerFrame {
         /// Send some frame at least this often.
         #[n(2)]
         heartbeat_ms: u64,
-        /// How long the session outlives its connection.
+        /// How long what the session holds outlives its connection, unless a later session re-asserts it.
         #[n(3)]
         grace_ms: u64,
     },
@@ -271,6 +271,9 @@ pub enum Verdict {
     /// The chunk was never handed out with this token.
     #[n(6)]
     TokenInvalid,
+    /// The output is too large to be sent along; the attempt is counted as failed.
+    #[n(7)]
+    OutputTooLarge,
 }
 
 /// The bytes of a frame.

@@ -429,6 +429,8 @@ pub enum ChunkVerdict {
     ReservationLost,
     /// The chunk was never handed out with this token.
     TokenInvalid,
+    /// The output is too large to be sent along; the attempt is counted as failed.
+    OutputTooLarge,
 }
 
 /// `GET /v1/events`.

@@ -59,12 +59,19 @@ impl Global {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run a server
+    ///
+    /// Flags go over the environment, that over the file, that over the defaults.
     Serve(Serve),
     /// See it at work: a server, two tenants' submissions and some consumers, all in this process
     Demo(Demo),
     /// Hand in work, and print the submission's id
     Submit(Submit),
     /// Work on chunks with a command of yours
+    ///
+    /// The command gets a chunk on stdin, and WINDLASS_SUBMISSION, WINDLASS_CHUNK, WINDLASS_ATTEMPT, WINDLASS_METADATA
+    /// (JSON) in its environment. What it writes to stdout is the chunk's output. If it fails, the chunk is tried again,
+    /// with the end of its stderr as the reason. Ctrl-C finishes what runs and gives back the rest; a second one stops at
+    /// once.
     Work(Work),
     /// Look at submissions, wait for them, end them, read their results
     Submissions(Submissions),
@@ -77,7 +84,6 @@ pub(crate) enum Command {
     },
 }
 
-/// Flags go over the environment, that over the file, that over the defaults.
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
     /// A TOML file with settings, named as the flags are, with `_` for `-`
@@ -179,9 +185,6 @@ pub(crate) struct Source {
     pub(crate) chunks: Option<u64>,
 }
 
-/// The command gets a chunk on stdin, and WINDLASS_SUBMISSION, WINDLASS_CHUNK, WINDLASS_ATTEMPT, WINDLASS_METADATA (JSON)
-/// in its environment. What it writes to stdout is the chunk's output. If it fails, the chunk is tried again, with the end
-/// of its stderr as the reason. Ctrl-C finishes what runs and gives back the rest; a second one stops at once.
 #[derive(Debug, Args)]
 pub(crate) struct Work {
     /// What to run for each chunk, through `sh -c`

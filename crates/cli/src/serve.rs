@@ -18,8 +18,9 @@ pub(crate) async fn run(global: &Global, serve: Serve) -> Result<(), Exit> {
         return check(config);
     }
     let mut signals = StopSignals::listen()?;
+    let data = config.data.display().to_string();
     let node = Node::start(config).await.map_err(exit_of)?;
-    print_line(&format!("listening on http://{}", node.address()))?;
+    print_line(&format!("listening on http://{}, data in {data}", node.address()))?;
     tracing::info!(address = %node.address(), objects = node.objects(), "ready");
 
     let fault = tokio::select! {

@@ -26,12 +26,20 @@ pub fn check<T: Tables>(machine: &Machine<T>) {
         assert!(!history.contains_key(id), "submission {id} runs and is in history");
         assert_eq!(machine.batch().submission(*id), Some(submission), "memory holds what the row holds");
         assert!(submission.counts.unsettled() > 0, "a running submission has unsettled chunks");
-        assert_eq!(recount(tables, *id, submission), submission.counts, "counts of {id} are sums over its blocks");
+        assert_eq!(
+            recount(tables, *id, submission),
+            submission.counts,
+            "counts of {id} are sums over its blocks"
+        );
     }
     assert_eq!(machine.batch().running(), running.len(), "memory holds no more than the rows");
     for (id, finished) in &history {
         let counts = finished.submission.counts;
-        assert_eq!(recount(tables, *id, &finished.submission), counts, "counts of {id} are sums over its blocks");
+        assert_eq!(
+            recount(tables, *id, &finished.submission),
+            counts,
+            "counts of {id} are sums over its blocks"
+        );
         match finished.state {
             SubmissionState::Running => panic!("submission {id} is in history and running"),
             SubmissionState::Completed => assert_eq!(counts.done, counts.total, "completed means all done"),

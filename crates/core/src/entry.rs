@@ -338,7 +338,10 @@ impl fmt::Display for Refusal {
                 write!(f, "no submission has the id {submission}; check the id, or list the submissions")
             }
             Refusal::SubmissionOver { submission, state } => {
-                write!(f, "submission {submission} is over ({state}); submit the work again if it is still wanted")
+                write!(
+                    f,
+                    "submission {submission} is over ({state}); submit the work again if it is still wanted"
+                )
             }
             Refusal::NothingFailed { submission } => {
                 write!(f, "no chunk of submission {submission} has failed, so there is nothing to retry")

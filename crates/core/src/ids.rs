@@ -41,7 +41,8 @@ impl SubmissionId {
             }
             Some(_) | None => first_of_ms(ms),
         };
-        SubmissionId::from_u64(id).expect("a snowflake's milliseconds are at least 1 and its top bit is clear")
+        SubmissionId::from_u64(id)
+            .expect("a snowflake's milliseconds are at least 1 and its top bit is clear")
     }
 
     /// The id with this number, if it is one: positive and below 2^63.
@@ -120,7 +121,18 @@ impl Shard {
 
 /// A chunk's place in its submission, from 0.
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode, serde::Serialize, serde::Deserialize,
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Encode,
+    Decode,
+    serde::Serialize,
+    serde::Deserialize,
 )]
 #[cbor(transparent)]
 #[serde(transparent)]

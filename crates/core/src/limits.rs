@@ -80,4 +80,4 @@ pub const STRATEGY_PARTS_MAX: usize = 64;
 pub const PAGE_ROWS_MAX: usize = 1_000;
 
 /// Rows that one page of a filtered list may look at; the cursor goes on from there.
-pub const PAGE_LOOKED_AT_MAX: usize = 20_000;
+pub const PAGE_LOOKED_AT_MAX: usize = 4_000;

@@ -6,7 +6,7 @@
 //! - Time never goes back.
 
 use crate::batch::state::{BatchState, Unsettled};
-use crate::batch::{end, settle, submit, submissions::Submit};
+use crate::batch::{end, settle, submissions::Submit, submit};
 use crate::dedup::{self, Known, RequestId, Window};
 use crate::entry::{Applied, Command, Entry, Lead, Outcome, Refusal};
 use crate::ids::{Epoch, Shard, SubmissionId};
@@ -86,7 +86,8 @@ impl<T: Tables> Machine<T> {
         if self.own.epoch == Epoch(0) {
             let mut chance = Seeded::new(seed);
             let halves = [chance.draw().to_be_bytes(), chance.draw().to_be_bytes()];
-            self.own.token_key = ByteArray::from(<[u8; 16]>::try_from(halves.concat()).expect("8 and 8 are 16"));
+            self.own.token_key =
+                ByteArray::from(<[u8; 16]>::try_from(halves.concat()).expect("8 and 8 are 16"));
         }
         self.own.epoch = epoch;
         self.own.shard = it.shard;

@@ -209,7 +209,11 @@ pub mod conformance {
             tables.put(Table::Found, key, key.to_vec());
         }
         tables.put(Table::Meta, b"b", b"another table".to_vec());
-        assert_eq!(tables.get(Table::Found, b"b"), Some(b"b".to_vec()), "reads see what is not yet committed");
+        assert_eq!(
+            tables.get(Table::Found, b"b"),
+            Some(b"b".to_vec()),
+            "reads see what is not yet committed"
+        );
         tables.commit();
 
         tables.delete(Table::Found, b"b");
@@ -223,7 +227,10 @@ pub mod conformance {
             assert_eq!(tables.get(Table::Found, b"c"), Some(b"changed".to_vec()));
             assert_eq!(tables.get(Table::Meta, b"b"), Some(b"another table".to_vec()));
             assert_eq!(keys(tables, (Unbounded, Unbounded), Walk::Up), [&b"a"[..], b"bb", b"c", b"d", b"e"]);
-            assert_eq!(keys(tables, (Unbounded, Unbounded), Walk::Down), [&b"e"[..], b"d", b"c", b"bb", b"a"]);
+            assert_eq!(
+                keys(tables, (Unbounded, Unbounded), Walk::Down),
+                [&b"e"[..], b"d", b"c", b"bb", b"a"]
+            );
             assert_eq!(keys(tables, (Included(b"b"), Excluded(b"d")), Walk::Up), [&b"bb"[..], b"c"]);
             assert_eq!(keys(tables, (Excluded(b"bb"), Included(b"d")), Walk::Down), [&b"d"[..], b"c"]);
             assert_eq!(keys(tables, (Included(b"d"), Excluded(b"b")), Walk::Up), Vec::<Vec<u8>>::new());

@@ -4,7 +4,18 @@ use minicbor::{Decode, Encode};
 
 /// A point in time: milliseconds since the Unix epoch, stamped by the leader, never smaller than the one before.
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Encode, Decode, serde::Serialize, serde::Deserialize,
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Default,
+    Encode,
+    Decode,
+    serde::Serialize,
+    serde::Deserialize,
 )]
 #[cbor(transparent)]
 #[serde(transparent)]

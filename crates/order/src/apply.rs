@@ -17,6 +17,7 @@ use windlass_core::entry::{Command, EntryGroup, Outcome};
 use windlass_core::ids::ContinuationToken;
 use windlass_core::machine::Machine;
 use windlass_core::tables::{Table, Tables};
+use windlass_store::fault::StoreFault;
 use windlass_store::tables::DiskTables;
 
 /// The row that says how far the log is applied. Written by the log's own implementation, in its own encoding.
@@ -170,6 +171,11 @@ fn decode(arrived: &Arrived) -> Option<Result<EntryGroup, OrderFault>> {
 /// Runs what must not fail; a panic in it becomes a fault, since a task's panic alone would not stop the process.
 fn contain<R>(run: impl FnOnce() -> R) -> Result<R, OrderFault> {
     catch_unwind(AssertUnwindSafe(run)).map_err(|panic| {
+        // The tables stop the machine with the fault of their disk; anything else is a contradiction.
+        let panic = match panic.downcast::<StoreFault>() {
+            Ok(fault) => return OrderFault::from(*fault),
+            Err(other) => other,
+        };
         let what = match (panic.downcast_ref::<String>(), panic.downcast_ref::<&str>()) {
             (Some(what), _) => what.clone(),
             (None, Some(what)) => (*what).to_owned(),

@@ -3,12 +3,14 @@
 //! One task reads, one writes. Reports go to the log side by side, so that a consumer need not wait for one before it
 //! sends the next; a session with too many under way is not read until some are answered.
 
+use crate::http_refused;
 use crate::limits::{REPORTS_PER_SESSION_MAX, RESERVES_PER_SESSION_MAX, WORK_FRAME_BYTES};
 use crate::roles::dispatcher::{Ask, Asker, Event, ToSession};
 use crate::service::Service;
 use crate::service::abouts::about_bytes;
 use crate::service::reserve::{Report, check_reserve};
 use axum::extract::State;
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, WebSocketUpgrade, close_code};
 use axum::response::Response;
 use futures_util::stream::{SplitSink, SplitStream};
@@ -19,24 +21,36 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, mpsc};
 use windlass_api::frames::{
-    self, CLOSE_NO_HEARTBEAT, ClientFrame, FRAME_BYTES_MAX, PROTOCOL_VERSION, ServerFrame, Verdict, WorkChunk, WorkOf,
+    self, CLOSE_NO_HEARTBEAT, ClientFrame, FRAME_BYTES_MAX, PROTOCOL_VERSION, ServerFrame, Verdict,
+    WorkChunk, WorkOf,
 };
-use windlass_api::problem::Problem;
+use windlass_api::problem::{Problem, ProblemCode};
 use windlass_core::batch::reserver::{HandOut, SessionId};
 use windlass_core::batch::strategy::Strategy;
 use windlass_core::batch::submissions::Input;
 use windlass_core::batch::tokens::AttemptToken;
 use windlass_core::ids::{ChunkName, SubmissionId};
 
-/// Opens the WebSocket.
-pub(crate) async fn consume(State(service): State<Service>, upgrade: WebSocketUpgrade) -> Response {
-    upgrade
-        .max_message_size(FRAME_BYTES_MAX)
-        .max_frame_size(FRAME_BYTES_MAX)
-        .on_upgrade(move |socket| {
-            let conversations = service.conversations().clone();
-            conversations.track_future(converse(service, socket))
-        })
+/// Opens the WebSocket of consumers: binary frames, which `docs/protocol.md` describes.
+#[utoipa::path(get, path = "/v1/consume", tag = "work", responses((status = 101, description = "The WebSocket is open.")))]
+pub(crate) async fn consume(
+    State(service): State<Service>,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Response {
+    let upgrade = match upgrade {
+        Ok(upgrade) => upgrade,
+        Err(rejection) => {
+            let detail = format!(
+                "{}; this path is a WebSocket, and /v1/reserve is for plain HTTP",
+                rejection.body_text()
+            );
+            return http_refused(Problem::new(ProblemCode::MalformedRequest, detail));
+        }
+    };
+    upgrade.max_message_size(FRAME_BYTES_MAX).max_frame_size(FRAME_BYTES_MAX).on_upgrade(move |socket| {
+        let conversations = service.conversations().clone();
+        conversations.track_future(converse(service, socket))
+    })
 }
 
 /// Why a conversation ends: what the consumer is told.
@@ -67,11 +81,10 @@ async fn converse(service: Service, socket: WebSocket) {
     let mut writing = tokio::spawn(writer.run(to_write, work));
 
     let goodbye = match hello(&service, &mut stream, work_out).await {
-        Ok((session, connection)) => {
+        Ok(session) => {
             let reader = Reader {
                 service: service.clone(),
                 session,
-                connection,
                 out: out.clone(),
                 reserves,
                 reports: Arc::new(Semaphore::new(REPORTS_PER_SESSION_MAX)),
@@ -84,7 +97,7 @@ async fn converse(service: Service, socket: WebSocket) {
                     Some(Goodbye { code: close_code::AWAY, reason: "the server stops".into() })
                 }
             };
-            drop(service.dispatcher().send(Event::Disconnect { session, connection }));
+            drop(service.dispatcher().send(Event::Disconnect(session)));
             goodbye
         }
         Err(goodbye) => Some(goodbye),
@@ -106,8 +119,9 @@ async fn hello(
     service: &Service,
     stream: &mut SplitStream<WebSocket>,
     work_out: mpsc::UnboundedSender<ToSession>,
-) -> Result<(SessionId, u64), Goodbye> {
-    let first = tokio::time::timeout(Duration::from_millis(service.config().header_timeout_ms), stream.next()).await;
+) -> Result<SessionId, Goodbye> {
+    let first =
+        tokio::time::timeout(Duration::from_millis(service.config().header_timeout_ms), stream.next()).await;
     let Ok(Some(Ok(Message::Binary(bytes)))) = first else {
         return Err(Goodbye::protocol("the first frame is a binary Hello, sent without delay"));
     };
@@ -118,16 +132,18 @@ async fn hello(
         let reason = format!("this server speaks version {PROTOCOL_VERSION} of the protocol, not {version}");
         return Err(Goodbye::protocol(reason));
     }
-    let resume = session.map(SessionId);
+    let before = session.map(SessionId);
     let name = name.chars().take(100).collect();
-    let connect = |reply| Event::Connect { resume, name, out: work_out, reply };
-    service.ask(connect).await.map_err(|_| Goodbye { code: close_code::AWAY, reason: "the server stops".into() })
+    let connect = |reply| Event::Connect { before, name, out: work_out, reply };
+    service
+        .ask(connect)
+        .await
+        .map_err(|_| Goodbye { code: close_code::AWAY, reason: "the server stops".into() })
 }
 
 struct Reader {
     service: Service,
     session: SessionId,
-    connection: u64,
     out: mpsc::Sender<Out>,
     reserves: Arc<AtomicUsize>,
     reports: Arc<Semaphore>,
@@ -151,12 +167,14 @@ impl Reader {
                 Ok(Message::Ping(_) | Message::Pong(_)) => continue,
                 Ok(Message::Close(close)) => {
                     // A consumer that says goodbye does not come back: nobody waits the grace time for it.
-                    if close.is_some_and(|close| close.code == close_code::NORMAL) {
+                    if close.is_none_or(|close| close.code == close_code::NORMAL) {
                         drop(self.service.dispatcher().send(Event::Leave(self.session)));
                     }
                     return None;
                 }
-                Ok(Message::Text(_)) => return Some(Goodbye::protocol("frames are binary; docs/protocol.md shows them")),
+                Ok(Message::Text(_)) => {
+                    return Some(Goodbye::protocol("frames are binary; docs/protocol.md shows them"));
+                }
                 Err(error) => return Some(Goodbye::protocol(error.to_string())),
             };
             self.note_seen(times.heartbeat_ms);
@@ -184,7 +202,9 @@ impl Reader {
         match frame {
             ClientFrame::Hello { .. } => return Err(Goodbye::protocol("Hello is said once")),
             ClientFrame::Heartbeat {} => self.send(ServerFrame::Heartbeat {}).await,
-            ClientFrame::Reserve { request, max, strategy } => self.reserve(request, max as usize, &strategy).await,
+            ClientFrame::Reserve { request, max, strategy } => {
+                self.reserve(request, max as usize, &strategy).await
+            }
             ClientFrame::Complete { request, submission, done } => {
                 let reports = done
                     .into_iter()
@@ -214,20 +234,19 @@ impl Reader {
     }
 
     async fn reserve(&self, request: u64, max: usize, strategy: &str) {
-        let parsed = serde_json::from_str::<Strategy>(strategy).map_err(|error| {
-            Problem::new(windlass_api::problem::ProblemCode::StrategyInvalid, error.to_string())
-        });
+        let parsed = serde_json::from_str::<Strategy>(strategy)
+            .map_err(|error| Problem::new(ProblemCode::StrategyInvalid, error.to_string()));
         let checked = parsed.and_then(|strategy| check_reserve(max, &strategy).map(|()| strategy));
         match checked {
             Err(problem) => self.send(refused(request, &problem)).await,
             Ok(_) if self.reserves.fetch_add(1, Ordering::Relaxed) >= RESERVES_PER_SESSION_MAX => {
                 self.reserves.fetch_sub(1, Ordering::Relaxed);
                 let detail = format!("a session has at most {RESERVES_PER_SESSION_MAX} reserves waiting");
-                let problem = Problem::new(windlass_api::problem::ProblemCode::Busy, detail);
+                let problem = Problem::new(ProblemCode::Busy, detail);
                 self.send(refused(request, &problem)).await;
             }
             Ok(strategy) => {
-                let asker = Asker::Session { session: self.session, connection: self.connection, request };
+                let asker = Asker::Session { session: self.session, request };
                 drop(self.service.dispatcher().send(Event::Reserve(Ask { max, strategy, asker })));
             }
         }
@@ -305,18 +324,27 @@ impl Writer {
     }
 
     /// Whether the conversation goes on.
-    async fn write(&mut self, some_frames: &mut Vec<Out>, some_work: &mut Vec<ToSession>) -> Result<bool, axum::Error> {
+    async fn write(
+        &mut self,
+        some_frames: &mut Vec<Out>,
+        some_work: &mut Vec<ToSession>,
+    ) -> Result<bool, axum::Error> {
         let mut goes_on = true;
         for to_session in some_work.drain(..) {
             match to_session {
                 ToSession::Work { request, hand_outs } => self.write_work(request, &hand_outs).await?,
                 ToSession::Draining => self.feed(&ServerFrame::Draining {}).await?,
+                ToSession::Replaced => {
+                    goes_on = false;
+                    self.say_goodbye(Goodbye::protocol("the consumer has opened another connection")).await?;
+                }
                 ToSession::Silent => {
                     goes_on = false;
                     self.say_goodbye(Goodbye {
                         code: CLOSE_NO_HEARTBEAT,
                         reason: "no frame came for three heartbeats".into(),
-                    }).await?;
+                    })
+                    .await?;
                 }
             }
         }

@@ -17,6 +17,9 @@ pub const WAIT_MS_DEFAULT: u64 = 30_000;
 /// A reserve that waits longer than this should be a WebSocket.
 pub const RESERVE_WAIT_MS_MAX: u64 = 60_000;
 
+/// An answer to a plain reserve repeats what is said of a submission for each chunk; one larger than this is cut short.
+pub const RESERVE_ANSWER_BYTES: usize = 4 * 1_024 * 1_024;
+
 /// A lease shorter than this is over before a slow network has carried the answer.
 pub const LEASE_MS_MIN: u64 = 1_000;
 

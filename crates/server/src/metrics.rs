@@ -9,7 +9,8 @@ use windlass_order::OrderCounters;
 pub fn recorder() -> &'static PrometheusHandle {
     static RECORDER: OnceLock<PrometheusHandle> = OnceLock::new();
     RECORDER.get_or_init(|| {
-        let handle = PrometheusBuilder::new().install_recorder().expect("only this function installs a recorder");
+        let handle =
+            PrometheusBuilder::new().install_recorder().expect("only this function installs a recorder");
         describe();
         handle
     })
@@ -23,7 +24,10 @@ fn describe() {
     describe_counter!("windlass_completed_chunks_total", "Chunks whose completion was accepted.");
     describe_counter!("windlass_failed_attempts_total", "Attempts whose failure was counted.");
     describe_gauge!("windlass_submissions_running", "Submissions that run.");
-    describe_gauge!("windlass_chunks_unsettled", "Chunks of running submissions that are neither done nor failed.");
+    describe_gauge!(
+        "windlass_chunks_unsettled",
+        "Chunks of running submissions that are neither done nor failed."
+    );
     describe_gauge!("windlass_chunks_ready", "Chunks that could be handed out now.");
     describe_gauge!("windlass_chunks_reserved", "Chunks that consumers work on.");
     describe_gauge!("windlass_chunks_delayed", "Chunks that wait for a retry.");
@@ -34,7 +38,10 @@ fn describe() {
     describe_counter!("windlass_log_syncs_total", "fsyncs of the log.");
     describe_counter!("windlass_log_records_total", "Records written to the log.");
     describe_counter!("windlass_log_bytes_total", "Bytes written to the log.");
-    describe_counter!("windlass_unknown_tokens_total", "Applied commands of this member that nobody waited for.");
+    describe_counter!(
+        "windlass_unknown_tokens_total",
+        "Applied commands of this member that nobody waited for."
+    );
 }
 
 /// The metrics as Prometheus' text.

@@ -56,7 +56,9 @@ pub enum NodeFault {
 
 fn advice(error: &std::io::Error) -> &'static str {
     match error.kind() {
-        std::io::ErrorKind::AddrInUse => "another process has this port: stop it, or choose another with --listen",
+        std::io::ErrorKind::AddrInUse => {
+            "another process has this port: stop it, or choose another with --listen"
+        }
         std::io::ErrorKind::PermissionDenied => "ports below 1024 need rights: choose another with --listen",
         _ => "choose an address of this machine with --listen",
     }
@@ -82,7 +84,8 @@ impl Node {
         // The port is taken first: a second server on the same port must not even look at the data.
         let listener = TcpListener::bind(config.listen).await;
         let listener = listener.map_err(|source| NodeFault::Listen { address: config.listen, source })?;
-        let address = listener.local_addr().map_err(|source| NodeFault::Listen { address: config.listen, source })?;
+        let address =
+            listener.local_addr().map_err(|source| NodeFault::Listen { address: config.listen, source })?;
 
         let folder = DataFolder::open(&config.data)?;
         let own_objects = || folder.objects().to_string_lossy().into_owned();
@@ -140,7 +143,9 @@ impl Node {
             }
         };
         if tokio::time::timeout(drain, drained).await.is_err() {
-            tracing::warn!("consumers did not report everything before the stop; what is missing will be handed out again");
+            tracing::warn!(
+                "consumers did not report everything before the stop; what is missing will be handed out again"
+            );
         }
         service.stop().cancel();
         service.conversations().close();

@@ -118,7 +118,20 @@ impl Objects {
         &self.address
     }
 
-    fn fault(&self, action: &'static str, key: &ObjectKey, error: &dyn std::fmt::Display) -> StoreFault {
+    fn fault(
+        &self,
+        action: &'static str,
+        key: &ObjectKey,
+        error: &(dyn std::error::Error + 'static),
+    ) -> StoreFault {
+        let causes = std::iter::successors(Some(error), |error| error.source());
+        let full = [std::io::ErrorKind::StorageFull, std::io::ErrorKind::QuotaExceeded];
+        if causes
+            .filter_map(|error| error.downcast_ref::<std::io::Error>())
+            .any(|it| full.contains(&it.kind()))
+        {
+            return StoreFault::DiskFull { action, path: Path::new(&self.address).join(&key.0) };
+        }
         StoreFault::Objects {
             action,
             key: key.0.clone(),

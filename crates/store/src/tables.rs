@@ -272,12 +272,21 @@ impl Iterator for Merged<'_> {
 /// Stops the process's work if the tables fail: a machine that goes on without its rows would answer wrongly.
 fn or_stop<T>(path: &Path, action: &'static str, result: fjall::Result<T>) -> T {
     result.unwrap_or_else(|error| {
-        tracing::error!(
-            "could not {action} the tables in {}: {error}; the server stops here, check the disk and start it again",
-            path.display()
-        );
-        panic!("could not {action} the tables in {}: {error}", path.display());
+        // After its first failed write the engine only says that it is poisoned; the disk says why.
+        let fault = if is_full(path) {
+            StoreFault::DiskFull { action, path: path.to_owned() }
+        } else {
+            tables_fault(path, &error)
+        };
+        tracing::error!(%fault, "the server stops here");
+        std::panic::panic_any(fault);
     })
+}
+
+/// Whether the disk has less than a journal's next write of space.
+fn is_full(path: &Path) -> bool {
+    const SPACE_MIN_BYTES: u64 = 1 << 20;
+    rustix::fs::statvfs(path).is_ok_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) < SPACE_MIN_BYTES)
 }
 
 fn tables_fault(path: &Path, error: &fjall::Error) -> StoreFault {

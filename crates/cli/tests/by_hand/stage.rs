@@ -57,7 +57,8 @@ impl Stage {
         let mut line = String::new();
         BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
         self.server = Some(server);
-        let address = line.trim().strip_prefix("listening on http://");
+        let address =
+            line.trim().strip_prefix("listening on http://").and_then(|rest| rest.split(',').next());
         let why = || std::fs::read_to_string(&log).unwrap_or_default();
         self.address = address.unwrap_or_else(|| panic!("the server did not start: {}", why())).to_owned();
     }

@@ -367,7 +367,8 @@ fn is_lost(verdict: Verdict) -> bool {
         | Verdict::SubmissionOver
         | Verdict::NoSuchChunk
         | Verdict::ReservationLost
-        | Verdict::TokenInvalid => true,
+        | Verdict::TokenInvalid
+        | Verdict::OutputTooLarge => true,
     }
 }
 

@@ -229,8 +229,12 @@ impl Block {
         let new_runs = match (done_before, done_after) {
             (false, false) => vec![Run { start: current.start, acceptance }],
             (true, false) => vec![current, Run { start: place, acceptance }],
-            (false, true) => vec![Run { start: current.start, acceptance }, Run { start: place + 1, ..current }],
-            (true, true) => vec![current, Run { start: place, acceptance }, Run { start: place + 1, ..current }],
+            (false, true) => {
+                vec![Run { start: current.start, acceptance }, Run { start: place + 1, ..current }]
+            }
+            (true, true) => {
+                vec![current, Run { start: place, acceptance }, Run { start: place + 1, ..current }]
+            }
         };
         self.runs.splice(at..=at, new_runs);
         self.runs.dedup_by(|later, earlier| later.acceptance == earlier.acceptance);
@@ -333,7 +337,8 @@ mod tests {
             for _ in 0..chance.below(600) {
                 let place = Place(u16::try_from(chance.below(u64::from(places))).unwrap());
                 if !block.is_done(place) {
-                    let accepted = acceptance(1 + u32::from(chance.below(10) > 7), u64::from(chance.below(10) > 8));
+                    let accepted =
+                        acceptance(1 + u32::from(chance.below(10) > 7), u64::from(chance.below(10) > 8));
                     block.accept(place, accepted);
                     model.insert(place, accepted);
                 }

@@ -69,7 +69,9 @@ pub(crate) fn retry_failed(state: &mut BatchState, tables: &mut dyn Tables, id: 
     state.flush(tables);
     let unsettled = state.unsettled_of(tables, id).expect("the submission runs again");
     Applied {
-        outcome: Outcome::Retried { chunks: unsettled.ranges.iter().map(|range| range.end - range.start).sum() },
+        outcome: Outcome::Retried {
+            chunks: unsettled.ranges.iter().map(|range| range.end - range.start).sum(),
+        },
         effects: vec![Effect::Ready {
             submission: id,
             round: unsettled.round,

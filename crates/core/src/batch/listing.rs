@@ -113,7 +113,12 @@ impl<T: Tables> Machine<T> {
     }
 
     /// Submissions below an id, newest first. O(rows looked at), which is bounded.
-    pub fn list(&self, filter: &SubmissionFilter, below: Option<SubmissionId>, limit: usize) -> Page<SubmissionView> {
+    pub fn list(
+        &self,
+        filter: &SubmissionFilter,
+        below: Option<SubmissionId>,
+        limit: usize,
+    ) -> Page<SubmissionView> {
         let limit = limit.clamp(1, PAGE_ROWS_MAX);
         let mut page = Page { items: Vec::new(), next: None };
         for (looked_at, id) in self.candidates(filter, below).enumerate() {
@@ -148,7 +153,9 @@ impl<T: Tables> Machine<T> {
         let end = below_key.as_ref().map_or(Bound::Unbounded, |key| Bound::Excluded(&key[..]));
         let table = match filter.state {
             Some(SubmissionState::Running) => return Box::new(self.running_below(below)),
-            Some(SubmissionState::Completed | SubmissionState::Failed | SubmissionState::Cancelled) => Table::History,
+            Some(SubmissionState::Completed | SubmissionState::Failed | SubmissionState::Cancelled) => {
+                Table::History
+            }
             None => Table::Abouts,
         };
         let rows = self.tables().scan(table, (Bound::Unbounded, end), Walk::Down);

@@ -374,8 +374,12 @@ mod tests {
             seen[usize::try_from(submission.as_u64()).unwrap() - 1] += 1;
         }
         let expected = sizes.map(|size| (draws * size / 10_000) as f64);
-        let chi_squared: f64 = seen.iter().zip(expected).map(|(seen, e)| (*seen as f64 - e).powi(2) / e).sum();
-        assert!(chi_squared < 16.27, "0.1 % of fair draws with 3 degrees of freedom are above 16.27: {chi_squared}");
+        let chi_squared: f64 =
+            seen.iter().zip(expected).map(|(seen, e)| (*seen as f64 - e).powi(2) / e).sum();
+        assert!(
+            chi_squared < 16.27,
+            "0.1 % of fair draws with 3 degrees of freedom are above 16.27: {chi_squared}"
+        );
     }
 
     #[test]
@@ -399,15 +403,20 @@ mod tests {
                     }
                     2 => {
                         let was_there = model.remove(&(submission, chunk));
-                        assert_eq!(ready.take_out(id(submission), ChunkIndex(chunk)), was_there, "seed {seed}");
+                        assert_eq!(
+                            ready.take_out(id(submission), ChunkIndex(chunk)),
+                            was_there,
+                            "seed {seed}"
+                        );
                     }
                     3 if chance.below(5) == 0 => {
                         ready.remove_submission(id(submission));
                         model.retain(|it| it.0 != submission);
                     }
                     _ => {
-                        let strategy =
-                            [Strategy::Random, Strategy::OldestFirst, Strategy::NewestFirst][chunk as usize % 3].clone();
+                        let strategy = [Strategy::Random, Strategy::OldestFirst, Strategy::NewestFirst]
+                            [chunk as usize % 3]
+                            .clone();
                         let taken = ready.take(&strategy, 1 + chunk as usize, &mut chance);
                         assert_eq!(taken.is_none(), model.is_empty(), "seed {seed}");
                         if let Some((submission, chunks)) = taken {
@@ -418,7 +427,10 @@ mod tests {
                     }
                 }
                 assert_eq!(ready.len(), model.len() as u64, "seed {seed}");
-                assert_eq!(ready.contains(id(submission), ChunkIndex(chunk)), model.contains(&(submission, chunk)));
+                assert_eq!(
+                    ready.contains(id(submission), ChunkIndex(chunk)),
+                    model.contains(&(submission, chunk))
+                );
             }
         }
     }

@@ -233,11 +233,10 @@ impl Reserver {
     }
 
     fn names_of_session(&self, session: SessionId) -> Vec<ChunkName> {
-        let smallest = ChunkName {
-            submission: SubmissionId::from_u64(1).expect("1 is an id"),
-            chunk: ChunkIndex(0),
-        };
-        let of_session = self.by_session.range((session, smallest)..).take_while(|(holder, _)| *holder == session);
+        let smallest =
+            ChunkName { submission: SubmissionId::from_u64(1).expect("1 is an id"), chunk: ChunkIndex(0) };
+        let of_session =
+            self.by_session.range((session, smallest)..).take_while(|(holder, _)| *holder == session);
         of_session.map(|(_, name)| *name).collect()
     }
 
@@ -273,7 +272,9 @@ impl Reserver {
                 self.keep_out_what_is_out(*submission);
             }
             Effect::Done { submission, chunks, .. } => {
-                chunks.iter().for_each(|chunk| self.forget(ChunkName { submission: *submission, chunk: *chunk }));
+                chunks
+                    .iter()
+                    .for_each(|chunk| self.forget(ChunkName { submission: *submission, chunk: *chunk }));
             }
             Effect::Failed { submission, chunk, attempt, retry_at, .. } => {
                 self.fail(ChunkName { submission: *submission, chunk: *chunk }, *attempt, *retry_at);

@@ -8,9 +8,7 @@
 use super::chunks::{Acceptance, BlockName, OutputKind, Trouble};
 use super::state::BatchState;
 use super::submissions::{Finished, OnFailure, SubmissionState};
-use crate::entry::{
-    Applied, Complete, Done, Effect, Fail, FailedAttempt, Outcome, Output, Refusal, Settled,
-};
+use crate::entry::{Applied, Complete, Done, Effect, Fail, FailedAttempt, Outcome, Output, Refusal, Settled};
 use crate::ids::{ChunkIndex, ChunkName, SubmissionId};
 use crate::limits::{CHUNKS_PER_SETTLE_MAX, FAILURE_REASON_BYTES_MAX, INLINE_OUTPUT_BYTES_MAX};
 use crate::rows;
@@ -35,8 +33,7 @@ pub struct FailureRow {
 impl Complete {
     /// The first limit that the report breaks.
     pub fn problem(&self) -> Option<String> {
-        let is_too_large =
-            |done: &Done| matches!(&done.output, Output::Inline(bytes) if bytes.len() > INLINE_OUTPUT_BYTES_MAX);
+        let is_too_large = |done: &Done| matches!(&done.output, Output::Inline(bytes) if bytes.len() > INLINE_OUTPUT_BYTES_MAX);
         if self.done.len() > CHUNKS_PER_SETTLE_MAX {
             Some(format!("one report settles at most {CHUNKS_PER_SETTLE_MAX} chunks; send several"))
         } else if self.done.iter().any(is_too_large) {
@@ -56,7 +53,9 @@ impl Fail {
         if self.failed.len() > CHUNKS_PER_SETTLE_MAX {
             Some(format!("one report settles at most {CHUNKS_PER_SETTLE_MAX} chunks; send several"))
         } else if self.failed.iter().any(|it| it.reason.len() > FAILURE_REASON_BYTES_MAX) {
-            Some(format!("a reason is at most {FAILURE_REASON_BYTES_MAX} bytes; keep the rest in your own logs"))
+            Some(format!(
+                "a reason is at most {FAILURE_REASON_BYTES_MAX} bytes; keep the rest in your own logs"
+            ))
         } else {
             None
         }
@@ -208,7 +207,12 @@ fn fail_one(
     Settled::Accepted
 }
 
-fn end_if_settled(state: &mut BatchState, tables: &mut dyn Tables, id: SubmissionId, at: At) -> Option<Effect> {
+fn end_if_settled(
+    state: &mut BatchState,
+    tables: &mut dyn Tables,
+    id: SubmissionId,
+    at: At,
+) -> Option<Effect> {
     let counts = state.submission(id)?.counts;
     if counts.unsettled() > 0 {
         return None;

@@ -165,13 +165,13 @@ impl BatchState {
     pub(crate) fn unsettled_of(&self, tables: &dyn Tables, id: SubmissionId) -> Option<Unsettled> {
         let submission = self.submissions.get(&id)?;
         let total = submission.counts.total;
-        let mut unsettled = Unsettled { submission: id, round: submission.round, ranges: Vec::new(), delayed: Vec::new() };
+        let mut unsettled =
+            Unsettled { submission: id, round: submission.round, ranges: Vec::new(), delayed: Vec::new() };
         let mut known_to = 0;
         if submission.is_touched() {
             for (key, value) in tables.scan_prefix(Table::Blocks, &id.key()) {
                 let name = BlockName::from_key(&key).expect("a block's row has its name as key");
-                let block =
-                    rows::decoded(Table::Blocks, &key, Block::from_bytes(&value, name.places(total)));
+                let block = rows::decoded(Table::Blocks, &key, Block::from_bytes(&value, name.places(total)));
                 unsettled.push(known_to..name.first_chunk());
                 unsettled.push_block(name, &block, submission.round);
                 known_to = name.first_chunk() + CHUNKS_PER_BLOCK;

@@ -80,7 +80,9 @@ impl Submit {
             (self.chunks == 0, "a submission needs at least one chunk".into()),
             (
                 self.chunks > CHUNKS_PER_SUBMISSION_MAX,
-                format!("a submission has at most {CHUNKS_PER_SUBMISSION_MAX} chunks; make its chunks larger"),
+                format!(
+                    "a submission has at most {CHUNKS_PER_SUBMISSION_MAX} chunks; make its chunks larger"
+                ),
             ),
             (
                 self.metadata.len() > METADATA_FIELDS_MAX,
@@ -88,7 +90,9 @@ impl Submit {
             ),
             (
                 self.opaque.len() > OPAQUE_BYTES_MAX,
-                format!("`opaque` is at most {OPAQUE_BYTES_MAX} bytes; put larger data into the object store"),
+                format!(
+                    "`opaque` is at most {OPAQUE_BYTES_MAX} bytes; put larger data into the object store"
+                ),
             ),
             (
                 self.attempts_max == 0 || self.attempts_max > ATTEMPTS_MAX_MAX,
@@ -110,7 +114,8 @@ impl Submit {
         match &self.input {
             Input::Nowhere => None,
             Input::Inline(_) if self.chunks != 1 => Some(
-                "an inline payload belongs to a submission of exactly one chunk; use a prefix for several".into(),
+                "an inline payload belongs to a submission of exactly one chunk; use a prefix for several"
+                    .into(),
             ),
             Input::Inline(payload) if payload.len() > INLINE_PAYLOAD_BYTES_MAX => Some(format!(
                 "an inline payload is at most {INLINE_PAYLOAD_BYTES_MAX} bytes; put larger ones into the object store"
@@ -165,8 +170,10 @@ pub enum Input {
 }
 
 /// A metadata value.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Encode, Decode, serde::Serialize, serde::Deserialize)]
-#[serde(untagged)]
+#[derive(
+    Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Encode, Decode, serde::Serialize, serde::Deserialize,
+)]
+#[serde(untagged, expecting = "a metadata value is a text, a whole number, `true` or `false`")]
 pub enum MetaValue {
     /// `true` or `false`.
     #[n(0)]

@@ -90,7 +90,9 @@ mod tests {
 
     #[test]
     fn garbage_is_no_token() {
-        for text in ["", "1-2", "1-2-3-4", "a-b-c", "1-0-+f", "01-0-0000000000000000", "1-0-00000000000000000"] {
+        for text in
+            ["", "1-2", "1-2-3-4", "a-b-c", "1-0-+f", "01-0-0000000000000000", "1-0-00000000000000000"]
+        {
             assert_eq!(text.parse::<AttemptToken>(), Err(NotAToken), "{text:?}");
         }
     }

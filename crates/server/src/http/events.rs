@@ -19,8 +19,7 @@ use windlass_core::ids::SubmissionId;
 /// begins with where each of them stands.
 #[utoipa::path(
     get, path = "/v1/events", tag = "submissions", params(EventsQuery),
-    responses((status = 200, body = SubmissionEvent, content_type = "text/event-stream"),
-              (status = "4XX", body = Problem, content_type = "application/problem+json"))
+    responses((status = 200, body = SubmissionEvent, content_type = "text/event-stream"))
 )]
 pub(super) async fn events(
     State(service): State<Service>,
@@ -71,7 +70,9 @@ fn ids_of(text: &str) -> Answer<Vec<SubmissionId>> {
         .map(|id| id.parse().map_err(|error| malformed(format!("{id:?} is no submission id: {error}"))))
         .collect::<Answer<_>>()?;
     if ids.len() > EVENTS_SUBMISSIONS_MAX {
-        return Err(malformed(format!("one stream names at most {EVENTS_SUBMISSIONS_MAX} submissions; open several")));
+        return Err(malformed(format!(
+            "one stream names at most {EVENTS_SUBMISSIONS_MAX} submissions; open several"
+        )));
     }
     Ok(ids)
 }

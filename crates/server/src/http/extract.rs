@@ -24,12 +24,14 @@ impl<T: DeserializeOwned> FromRequest<Service> for JsonBody<T> {
     type Rejection = Refused;
 
     async fn from_request(request: Request, service: &Service) -> Result<Self, Refused> {
-        let content_type = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+        let content_type =
+            request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
         if !content_type.split(';').next().unwrap_or("").trim().eq_ignore_ascii_case("application/json") {
             let detail = "this path takes JSON; send the header `content-type: application/json`";
             return Err(Refused(Problem::new(ProblemCode::ContentTypeWrong, detail)));
         }
-        let bytes = read_body(request.into_body(), JSON_BODY_BYTES_MAX, service.config().body_timeout()).await?;
+        let bytes =
+            read_body(request.into_body(), JSON_BODY_BYTES_MAX, service.config().body_timeout()).await?;
         match serde_json::from_slice(&bytes) {
             Ok(value) => Ok(JsonBody(value)),
             Err(error) => Err(Refused(Problem::new(ProblemCode::MalformedRequest, error.to_string()))),

@@ -17,6 +17,7 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::get;
 use utoipa::OpenApi;
+use utoipa::openapi::{Content, Ref, ResponseBuilder};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use windlass_api::problem::{Problem, ProblemCode};
@@ -32,6 +33,23 @@ use windlass_api::problem::{Problem, ProblemCode};
     components(schemas(Problem))
 )]
 struct Described;
+
+/// What the handlers' own descriptions cannot say.
+fn complete_document(document: &mut utoipa::openapi::OpenApi) {
+    document.info.version = env!("CARGO_PKG_VERSION").into();
+    // The router's sign for "the rest of the path" is not OpenAPI's.
+    let paths = std::mem::take(&mut document.paths.paths);
+    document.paths.paths = paths.into_iter().map(|(path, item)| (path.replace("{*", "{"), item)).collect();
+    let problem = ResponseBuilder::new()
+        .description("A problem, as RFC 9457 has it.")
+        .content("application/problem+json", Content::new(Some(Ref::from_schema_name("Problem"))))
+        .build();
+    for item in document.paths.paths.values_mut() {
+        for operation in [&mut item.get, &mut item.put, &mut item.post].into_iter().flatten() {
+            operation.responses.responses.insert("default".into(), problem.clone().into());
+        }
+    }
+}
 
 /// The router of all doors, and the OpenAPI document of those that speak JSON.
 pub fn router(service: Service) -> Router {
@@ -50,12 +68,12 @@ pub fn router(service: Service) -> Router {
         .routes(routes!(events::events))
         .routes(routes!(objects::put, objects::get))
         .routes(routes!(status::status))
+        .routes(routes!(consume_socket::consume))
         .split_for_parts();
-    document.info.version = env!("CARGO_PKG_VERSION").into();
+    complete_document(&mut document);
     let document = document.to_json().expect("the document is made of plain values");
 
     described
-        .route("/v1/consume", get(consume_socket::consume))
         .route("/v1/openapi.json", get(async || ([("content-type", "application/json")], document)))
         .route("/metrics", get(status::metrics))
         .route_layer(axum::middleware::from_fn_with_state(service.clone(), auth::check))
@@ -63,7 +81,10 @@ pub fn router(service: Service) -> Router {
         .route("/health", get(status::health))
         .route("/ready", get(status::ready))
         .fallback(async || {
-            Refused(Problem::new(ProblemCode::PathUnknown, "there is nothing here; /v1/openapi.json lists all paths"))
+            Refused(Problem::new(
+                ProblemCode::PathUnknown,
+                "there is nothing here; /v1/openapi.json lists all paths",
+            ))
         })
         .method_not_allowed_fallback(async || {
             let detail = "this path has other methods; /v1/openapi.json lists them";

@@ -18,7 +18,7 @@ use windlass_store::objects::{ObjectKey, PutOutcome};
     put, path = "/v1/objects/{*key}", tag = "objects",
     params(("key" = String, Path, description = "The object's key: names separated by `/`.")),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
-    responses((status = 201, description = "The object is stored."), (status = "4XX", body = Problem, content_type = "application/problem+json"))
+    responses((status = 201, description = "The object is stored."))
 )]
 pub(super) async fn put(
     State(service): State<Service>,
@@ -30,7 +30,8 @@ pub(super) async fn put(
     match service.objects().put_new(&key, bytes).await.map_err(fault)? {
         PutOutcome::Created => Ok(StatusCode::CREATED),
         PutOutcome::Exists => {
-            let detail = format!("an object has the key {}; objects never change, so use another key", key.as_str());
+            let detail =
+                format!("an object has the key {}; objects never change, so use another key", key.as_str());
             Err(Refused(Problem::new(ProblemCode::ObjectExists, detail)))
         }
     }
@@ -40,7 +41,7 @@ pub(super) async fn put(
 #[utoipa::path(
     get, path = "/v1/objects/{*key}", tag = "objects",
     params(("key" = String, Path, description = "The object's key.")),
-    responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream"), (status = "4XX", body = Problem, content_type = "application/problem+json"))
+    responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream"))
 )]
 pub(super) async fn get(State(service): State<Service>, Path(key): Path<String>) -> Answer<Response> {
     let key = key_of(&key)?;
@@ -48,12 +49,14 @@ pub(super) async fn get(State(service): State<Service>, Path(key): Path<String>)
         let detail = format!("no object has the key {}", key.as_str());
         return Err(Refused(Problem::new(ProblemCode::ObjectUnknown, detail)));
     };
-    let headers = [(CONTENT_TYPE, "application/octet-stream".to_owned()), (CONTENT_LENGTH, object.size.to_string())];
+    let headers =
+        [(CONTENT_TYPE, "application/octet-stream".to_owned()), (CONTENT_LENGTH, object.size.to_string())];
     Ok((headers, Body::from_stream(object.stream)).into_response())
 }
 
 fn key_of(text: &str) -> Answer<ObjectKey> {
-    ObjectKey::parse(text).map_err(|error| Refused(Problem::new(ProblemCode::InvalidRequest, error.to_string())))
+    ObjectKey::parse(text)
+        .map_err(|error| Refused(Problem::new(ProblemCode::InvalidRequest, error.to_string())))
 }
 
 fn fault(fault: StoreFault) -> Refused {

@@ -8,12 +8,11 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use windlass_api::json::StatusInfo;
-use windlass_api::problem::Problem;
 
 /// Shows how the server is, at a cost that does not grow with the backlog.
 #[utoipa::path(
     get, path = "/v1/status", tag = "server",
-    responses((status = 200, body = StatusInfo), (status = "5XX", body = Problem, content_type = "application/problem+json"))
+    responses((status = 200, body = StatusInfo))
 )]
 pub(super) async fn status(State(service): State<Service>) -> Answer<Json<StatusInfo>> {
     Ok(Json(service.status().await?))

@@ -8,8 +8,8 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::IntoResponse;
 use windlass_api::json::{
-    ListQuery, ReadQuery, ResultPage, ResultsQuery, RetryResponse, SubmissionInfo, SubmissionPage, SubmitRequest,
-    SubmitResponse, WaitQuery,
+    ListQuery, ReadQuery, ResultPage, ResultsQuery, RetryResponse, SubmissionInfo, SubmissionPage,
+    SubmitRequest, SubmitResponse, WaitQuery,
 };
 use windlass_api::problem::{Problem, ProblemCode};
 
@@ -20,8 +20,7 @@ const INDEX_HEADER: &str = "windlass-index";
 #[utoipa::path(
     post, path = "/v1/submissions", tag = "submissions", request_body = SubmitRequest,
     params(("Idempotency-Key" = Option<String>, Header, description = "The same key within a day gives the same submission.")),
-    responses((status = 201, body = SubmitResponse), (status = "4XX", body = Problem, content_type = "application/problem+json"),
-              (status = "5XX", body = Problem, content_type = "application/problem+json"))
+    responses((status = 201, body = SubmitResponse))
 )]
 pub(super) async fn submit(
     State(service): State<Service>,
@@ -47,7 +46,7 @@ fn idempotency_key(headers: &HeaderMap) -> Answer<Option<String>> {
 /// Lists submissions, newest first.
 #[utoipa::path(
     get, path = "/v1/submissions", tag = "submissions", params(ListQuery),
-    responses((status = 200, body = SubmissionPage), (status = "4XX", body = Problem, content_type = "application/problem+json"))
+    responses((status = 200, body = SubmissionPage))
 )]
 pub(super) async fn list(
     State(service): State<Service>,
@@ -61,7 +60,7 @@ pub(super) async fn list(
 #[utoipa::path(
     get, path = "/v1/submissions/{id}", tag = "submissions",
     params(("id" = String, Path, description = "The submission's id."), ReadQuery),
-    responses((status = 200, body = SubmissionInfo), (status = "4XX", body = Problem, content_type = "application/problem+json"))
+    responses((status = 200, body = SubmissionInfo))
 )]
 pub(super) async fn show(
     State(service): State<Service>,
@@ -76,7 +75,7 @@ pub(super) async fn show(
 #[utoipa::path(
     get, path = "/v1/submissions/{id}/wait", tag = "submissions",
     params(("id" = String, Path, description = "The submission's id."), WaitQuery),
-    responses((status = 200, body = SubmissionInfo), (status = "4XX", body = Problem, content_type = "application/problem+json"))
+    responses((status = 200, body = SubmissionInfo))
 )]
 pub(super) async fn wait(
     State(service): State<Service>,
@@ -90,7 +89,7 @@ pub(super) async fn wait(
 #[utoipa::path(
     get, path = "/v1/submissions/{id}/results", tag = "submissions",
     params(("id" = String, Path, description = "The submission's id."), ResultsQuery),
-    responses((status = 200, body = ResultPage), (status = "4XX", body = Problem, content_type = "application/problem+json"))
+    responses((status = 200, body = ResultPage))
 )]
 pub(super) async fn results(
     State(service): State<Service>,
@@ -105,9 +104,12 @@ pub(super) async fn results(
 #[utoipa::path(
     post, path = "/v1/submissions/{id}/cancel", tag = "submissions",
     params(("id" = String, Path, description = "The submission's id.")),
-    responses((status = 200, body = SubmissionInfo), (status = "4XX", body = Problem, content_type = "application/problem+json"))
+    responses((status = 200, body = SubmissionInfo))
 )]
-pub(super) async fn cancel(State(service): State<Service>, IdInPath(id): IdInPath) -> Answer<Json<SubmissionInfo>> {
+pub(super) async fn cancel(
+    State(service): State<Service>,
+    IdInPath(id): IdInPath,
+) -> Answer<Json<SubmissionInfo>> {
     Ok(Json(service.cancel(id).await?))
 }
 
@@ -115,7 +117,7 @@ pub(super) async fn cancel(State(service): State<Service>, IdInPath(id): IdInPat
 #[utoipa::path(
     post, path = "/v1/submissions/{id}/retry-failed", tag = "submissions",
     params(("id" = String, Path, description = "The submission's id.")),
-    responses((status = 200, body = RetryResponse), (status = "4XX", body = Problem, content_type = "application/problem+json"))
+    responses((status = 200, body = RetryResponse))
 )]
 pub(super) async fn retry_failed(
     State(service): State<Service>,

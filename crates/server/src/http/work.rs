@@ -21,7 +21,7 @@ use windlass_core::limits::CHUNKS_PER_SETTLE_MAX;
 /// Asks for chunks to work on; waits for some if told to.
 #[utoipa::path(
     post, path = "/v1/reserve", tag = "work", request_body = ReserveRequest,
-    responses((status = 200, body = ReserveResponse), (status = "4XX", body = Problem, content_type = "application/problem+json"))
+    responses((status = 200, body = ReserveResponse))
 )]
 pub(super) async fn reserve(
     State(service): State<Service>,
@@ -33,7 +33,7 @@ pub(super) async fn reserve(
 /// Reports chunks as done. The first report of a chunk wins.
 #[utoipa::path(
     post, path = "/v1/complete", tag = "work", request_body = CompleteRequest,
-    responses((status = 200, body = SettleResponse), (status = "4XX", body = Problem, content_type = "application/problem+json"))
+    responses((status = 200, body = SettleResponse))
 )]
 pub(super) async fn complete(
     State(service): State<Service>,
@@ -56,7 +56,7 @@ pub(super) async fn complete(
 /// Reports attempts as failed; the chunks are tried again later, until their attempts are used up.
 #[utoipa::path(
     post, path = "/v1/fail", tag = "work", request_body = FailRequest,
-    responses((status = 200, body = SettleResponse), (status = "4XX", body = Problem, content_type = "application/problem+json"))
+    responses((status = 200, body = SettleResponse))
 )]
 pub(super) async fn fail(
     State(service): State<Service>,
@@ -78,7 +78,7 @@ pub(super) async fn fail(
 /// Moves reservations' deadlines.
 #[utoipa::path(
     post, path = "/v1/extend", tag = "work", request_body = ExtendRequest,
-    responses((status = 200, body = SettleResponse), (status = "4XX", body = Problem, content_type = "application/problem+json"))
+    responses((status = 200, body = SettleResponse))
 )]
 pub(super) async fn extend(
     State(service): State<Service>,
@@ -91,7 +91,7 @@ pub(super) async fn extend(
 /// Gives reservations back unharmed.
 #[utoipa::path(
     post, path = "/v1/release", tag = "work", request_body = ReleaseRequest,
-    responses((status = 200, body = SettleResponse), (status = "4XX", body = Problem, content_type = "application/problem+json"))
+    responses((status = 200, body = SettleResponse))
 )]
 pub(super) async fn release(
     State(service): State<Service>,
@@ -105,7 +105,8 @@ fn check_count(chunks: usize) -> Answer<()> {
     if (1..=CHUNKS_PER_SETTLE_MAX).contains(&chunks) {
         return Ok(());
     }
-    let detail = format!("`chunks` names 1 to {CHUNKS_PER_SETTLE_MAX} chunks; send several requests for more");
+    let detail =
+        format!("`chunks` names 1 to {CHUNKS_PER_SETTLE_MAX} chunks; send several requests for more");
     Err(Refused(Problem::new(ProblemCode::InvalidRequest, detail)))
 }
 
@@ -147,6 +148,7 @@ fn response_of(verdicts: &[Verdict]) -> Answer<Json<SettleResponse>> {
         Verdict::NoSuchChunk => ChunkVerdict::NoSuchChunk,
         Verdict::ReservationLost => ChunkVerdict::ReservationLost,
         Verdict::TokenInvalid => ChunkVerdict::TokenInvalid,
+        Verdict::OutputTooLarge => ChunkVerdict::OutputTooLarge,
     });
     Ok(Json(SettleResponse { chunks: chunks.collect() }))
 }

@@ -3,7 +3,9 @@
 //! Invariants
 //! - While a chunk is ready, no reserve that could take it waits.
 //! - Work that its asker never received goes back unharmed.
-//! - A session without a connection lives for the grace time; one without a heartbeat loses its connection first.
+//! - A session is one connection, and outlives it by the grace time; one without a heartbeat loses its connection first.
+//! - A consumer that comes back gets a new session, and moves what it re-asserts into it. What it does not re-assert, since
+//!   it never received it, goes back with the old session.
 
 use crate::clock::Clock;
 use crate::config::SessionTimes;
@@ -37,24 +39,19 @@ pub enum Event {
     Lost,
     /// A consumer has connected.
     Connect {
-        /// The session to go on with.
-        resume: Option<SessionId>,
+        /// The session that it had before: that one's connection ends, if it has not yet.
+        before: Option<SessionId>,
         /// Its name.
         name: String,
         /// Where its work goes.
         out: mpsc::UnboundedSender<ToSession>,
-        /// Gets the session, and the number of its connection.
-        reply: oneshot::Sender<(SessionId, u64)>,
+        /// Gets the session.
+        reply: oneshot::Sender<SessionId>,
     },
     /// A consumer has shown that it lives.
     Seen(SessionId),
-    /// A connection is gone; the session has the grace time to come back.
-    Disconnect {
-        /// The session.
-        session: SessionId,
-        /// The connection: an old one's end does not end its successor.
-        connection: u64,
-    },
+    /// A connection is gone; its consumer has the grace time to come back.
+    Disconnect(SessionId),
     /// A consumer has said goodbye: what it holds comes back unharmed.
     Leave(SessionId),
     /// A reserve.
@@ -87,6 +84,8 @@ pub enum ToSession {
     Draining,
     /// The consumer showed no heartbeat.
     Silent,
+    /// The consumer has opened another connection.
+    Replaced,
 }
 
 /// A reserve that is to be answered.
@@ -107,8 +106,6 @@ pub enum Asker {
     Session {
         /// The session.
         session: SessionId,
-        /// Its connection: an answer for an earlier one would not be understood.
-        connection: u64,
         /// The number of its request.
         request: u64,
     },
@@ -132,7 +129,7 @@ pub struct DispatcherStatus {
     pub out: usize,
     /// Chunks that wait for a retry.
     pub delayed: usize,
-    /// Sessions.
+    /// Consumers that are connected.
     pub sessions: usize,
     /// Reserves that wait.
     pub waiting: usize,
@@ -141,15 +138,8 @@ pub struct DispatcherStatus {
 #[derive(Debug)]
 struct Session {
     name: String,
-    connection: Option<Connection>,
-    connections: u64,
+    connection: Option<mpsc::UnboundedSender<ToSession>>,
     seen: At,
-}
-
-#[derive(Debug)]
-struct Connection {
-    number: u64,
-    out: mpsc::UnboundedSender<ToSession>,
 }
 
 /// See the file's head.
@@ -206,7 +196,9 @@ impl Dispatcher {
         loop {
             let pause = self.next_tick().map(|at| self.clock.until(at));
             let received = match pause {
-                Some(pause) => tokio::time::timeout(pause, events.recv_many(&mut batch, EVENTS_AT_ONCE)).await,
+                Some(pause) => {
+                    tokio::time::timeout(pause, events.recv_many(&mut batch, EVENTS_AT_ONCE)).await
+                }
                 None => Ok(events.recv_many(&mut batch, EVENTS_AT_ONCE).await),
             };
             if received == Ok(0) {
@@ -255,13 +247,13 @@ impl Dispatcher {
                 }
             }
             Event::Lost => self.reserver = None,
-            Event::Connect { resume, name, out, reply } => self.connect(resume, name, out, reply, now),
+            Event::Connect { before, name, out, reply } => self.connect(before, name, out, reply, now),
             Event::Seen(session) => {
                 if let Some(session) = self.sessions.get_mut(&session) {
                     session.seen = now;
                 }
             }
-            Event::Disconnect { session, connection } => self.disconnect(session, connection, now),
+            Event::Disconnect(session) => drop(self.disconnect(session, now)),
             Event::Leave(session) => {
                 self.sessions.remove(&session);
                 if let Some(reserver) = &mut self.reserver {
@@ -313,8 +305,8 @@ impl Dispatcher {
     fn serve(&mut self, ask: Ask, now: At) {
         let Some(reserver) = &mut self.reserver else { return };
         match ask.asker {
-            Asker::Session { session, connection, request } => {
-                let Some(out) = connection_of(&self.sessions, session, connection) else { return };
+            Asker::Session { session, request } => {
+                let Some(out) = connection_of(&self.sessions, session) else { return };
                 let hand_outs = reserver.reserve(Holder::Session(session), ask.max, &ask.strategy);
                 if let Err(unsent) = out.send(ToSession::Work { request, hand_outs })
                     && let ToSession::Work { hand_outs, .. } = unsent.0
@@ -339,54 +331,40 @@ impl Dispatcher {
             return;
         }
         let sessions = &self.sessions;
-        self.waiting.retain(|ask| match &ask.asker {
-            Asker::Session { session, connection, .. } => {
-                connection_of(sessions, *session, *connection).is_some()
-            }
-            Asker::Lease { reply, .. } => !reply.is_closed(),
-        });
+        self.waiting.retain(|ask| is_asked(sessions, ask));
         self.look_at_waiting_from = WAITING_LOOKED_AT_MIN.max(2 * self.waiting.len());
     }
 
     fn connect(
         &mut self,
-        resume: Option<SessionId>,
+        before: Option<SessionId>,
         name: String,
         out: mpsc::UnboundedSender<ToSession>,
-        reply: oneshot::Sender<(SessionId, u64)>,
+        reply: oneshot::Sender<SessionId>,
         now: At,
     ) {
-        // A session that this leadership does not know is taken over by its old number: a consumer that comes back after a
-        // restart goes on where it was.
-        let id = resume.unwrap_or_else(|| SessionId(unguessable()));
-        let session = self.sessions.entry(id).or_insert_with(|| Session {
-            name: String::new(),
-            connection: None,
-            connections: 0,
-            seen: now,
-        });
-        session.name = name;
-        session.seen = now;
-        session.connections += 1;
-        let number = session.connections;
+        if let Some(connection) = before.and_then(|before| self.disconnect(before, now)) {
+            // A connection that has ended by itself needs no such word.
+            drop(connection.send(ToSession::Replaced));
+        }
         if self.draining {
             drop(out.send(ToSession::Draining));
         }
-        session.connection = Some(Connection { number, out });
+        let id = SessionId(unguessable());
+        self.sessions.insert(id, Session { name, connection: Some(out), seen: now });
         self.looks.insert((now.after_ms(self.times.heartbeat_ms), id));
-        if reply.send((id, number)).is_err() {
-            self.disconnect(id, number, now);
+        if reply.send(id).is_err() {
+            self.sessions.remove(&id);
         }
     }
 
-    fn disconnect(&mut self, id: SessionId, connection: u64, now: At) {
-        if let Some(session) = self.sessions.get_mut(&id)
-            && session.connection.as_ref().is_some_and(|it| it.number == connection)
-        {
-            session.connection = None;
-            session.seen = now;
-            self.looks.insert((now.after_ms(self.times.grace_ms), id));
-        }
+    /// Takes the connection of a session, which lives on for the grace time.
+    fn disconnect(&mut self, id: SessionId, now: At) -> Option<mpsc::UnboundedSender<ToSession>> {
+        let session = self.sessions.get_mut(&id)?;
+        let connection = session.connection.take()?;
+        session.seen = now;
+        self.looks.insert((now.after_ms(self.times.grace_ms), id));
+        Some(connection)
     }
 
     /// Drops the connection of a silent consumer, and the session of one that did not come back.
@@ -399,11 +377,15 @@ impl Dispatcher {
         };
         if deadline > now {
             self.looks.insert((deadline, id));
-        } else if let Some(connection) = session.connection.take() {
-            tracing::warn!(session = id.0, name = session.name, "a consumer shows no heartbeat; its connection is dropped");
-            drop(connection.out.send(ToSession::Silent));
-            session.seen = now;
-            self.looks.insert((now.after_ms(self.times.grace_ms), id));
+        } else if session.connection.is_some() {
+            tracing::warn!(
+                session = id.0,
+                name = session.name,
+                "a consumer shows no heartbeat; its connection is dropped"
+            );
+            if let Some(connection) = self.disconnect(id, now) {
+                drop(connection.send(ToSession::Silent));
+            }
         } else {
             tracing::debug!(session = id.0, name = session.name, "a session did not come back");
             self.sessions.remove(&id);
@@ -424,7 +406,7 @@ impl Dispatcher {
         }
         for session in self.sessions.values() {
             if let Some(connection) = &session.connection {
-                drop(connection.out.send(ToSession::Draining));
+                drop(connection.send(ToSession::Draining));
             }
         }
     }
@@ -454,8 +436,8 @@ impl Dispatcher {
             ready: reserver.map_or(0, Reserver::ready_len),
             out: reserver.map_or(0, Reserver::out_len),
             delayed: reserver.map_or(0, Reserver::delayed_len),
-            sessions: self.sessions.len(),
-            waiting: self.waiting.len(),
+            sessions: self.sessions.values().filter(|session| session.connection.is_some()).count(),
+            waiting: self.waiting.iter().filter(|ask| is_asked(&self.sessions, ask)).count(),
         }
     }
 }
@@ -463,10 +445,16 @@ impl Dispatcher {
 fn connection_of(
     sessions: &HashMap<SessionId, Session>,
     session: SessionId,
-    connection: u64,
 ) -> Option<&mpsc::UnboundedSender<ToSession>> {
-    let open = sessions.get(&session)?.connection.as_ref()?;
-    (open.number == connection).then_some(&open.out)
+    sessions.get(&session)?.connection.as_ref()
+}
+
+/// Whether somebody still waits for the answer.
+fn is_asked(sessions: &HashMap<SessionId, Session>, ask: &Ask) -> bool {
+    match &ask.asker {
+        Asker::Session { session, .. } => connection_of(sessions, *session).is_some(),
+        Asker::Lease { reply, .. } => !reply.is_closed(),
+    }
 }
 
 fn take_back(reserver: &mut Reserver, hand_outs: &[HandOut]) {

@@ -39,6 +39,7 @@ pub fn about_bytes(about: &Submit) -> usize {
         Input::Prefix(prefix) => prefix.len(),
         Input::Inline(payload) => payload.len(),
     };
-    let metadata: usize = about.metadata.iter().map(|(field, value)| field.len() + value.to_string().len() + 16).sum();
+    let metadata: usize =
+        about.metadata.iter().map(|(field, value)| field.len() + value.to_string().len() + 16).sum();
     about.opaque.len() + input + metadata + 64
 }

@@ -6,16 +6,14 @@ use minicbor::bytes::ByteVec;
 use std::time::Duration;
 use windlass_api::blob::Blob;
 use windlass_api::json::{
-    ChunkProgress, ListQuery, ResultInfo, ResultPage, ResultState, ResultsQuery, RetryResponse, SubmissionInfo,
-    SubmissionPage, SubmitRequest, SubmitResponse, TroubleInfo, time_text,
+    ChunkProgress, ListQuery, ResultInfo, ResultPage, ResultState, ResultsQuery, RetryResponse,
+    SubmissionInfo, SubmissionPage, SubmitRequest, SubmitResponse, TroubleInfo, time_text,
 };
 use windlass_api::objects::output_key;
 use windlass_api::problem::{Problem, ProblemCode};
 use windlass_core::batch::chunks::OutputKind;
 use windlass_core::batch::listing::{ChunkResult, ChunkState, SubmissionFilter, SubmissionView};
-use windlass_core::batch::submissions::{
-    ChunkCounts, Input, MetaValue, Metadata, SubmissionState, Submit,
-};
+use windlass_core::batch::submissions::{ChunkCounts, Input, MetaValue, Metadata, SubmissionState, Submit};
 use windlass_core::entry::{Cancel, Command, Outcome, RetryFailed};
 use windlass_core::ids::{ChunkIndex, SubmissionId};
 use windlass_core::limits::{ATTEMPTS_MAX_DEFAULT, PAGE_ROWS_MAX, RETRY_DELAY_MS_DEFAULT};
@@ -39,9 +37,9 @@ impl Service {
 
     /// A submission as this node knows it.
     pub fn show(&self, id: SubmissionId) -> Result<SubmissionInfo, Problem> {
-        let found = self.order().read(|machine| {
-            machine.show(id).map(|view| (view, machine.failures(id, TROUBLES_SHOWN)))
-        });
+        let found = self
+            .order()
+            .read(|machine| machine.show(id).map(|view| (view, machine.failures(id, TROUBLES_SHOWN))));
         let (view, failures) = found.ok_or_else(|| unknown(id))?;
         let mut info = info_of(view);
         info.troubles = failures
@@ -119,7 +117,10 @@ impl Service {
 /// The answer when the machine answered something else than the command can give.
 pub(super) fn unexpected(outcome: &Outcome) -> Problem {
     tracing::error!(?outcome, "an outcome does not fit its command");
-    Problem::new(ProblemCode::Internal, "the machine gave an answer that does not fit; report it, with the server's log")
+    Problem::new(
+        ProblemCode::Internal,
+        "the machine gave an answer that does not fit; report it, with the server's log",
+    )
 }
 
 fn unknown(id: SubmissionId) -> Problem {
@@ -139,7 +140,9 @@ fn submit_of(request: SubmitRequest, idempotency_key: Option<String>) -> Result<
         (Some(chunks), _) => chunks,
         (None, Input::Inline(_)) => 1,
         (None, Input::Nowhere | Input::Prefix(_)) => {
-            return invalid("`chunks` says how many chunks the submission has; it is needed unless there is a `payload`");
+            return invalid(
+                "`chunks` says how many chunks the submission has; it is needed unless there is a `payload`",
+            );
         }
     };
     Ok(Submit {
@@ -173,7 +176,17 @@ fn metadata_of(text: &str) -> Result<Metadata, Problem> {
             format!("`metadata` is `field:value`, several separated by commas; {pair:?} is not"),
         )),
     };
-    text.split(',').map(pair).collect()
+    split_outside_quotes(text).into_iter().map(pair).collect()
+}
+
+/// The parts between commas, save for commas within double quotes.
+fn split_outside_quotes(text: &str) -> Vec<&str> {
+    let mut is_quoted = false;
+    let is_border = |letter: char| {
+        is_quoted ^= letter == '"';
+        letter == ',' && !is_quoted
+    };
+    text.split(is_border).collect()
 }
 
 fn value_of(text: &str) -> MetaValue {
@@ -190,7 +203,9 @@ fn value_of(text: &str) -> MetaValue {
 pub fn progress_of(counts: ChunkCounts, state: SubmissionState) -> ChunkProgress {
     let skipped = match state {
         SubmissionState::Running => 0,
-        SubmissionState::Completed | SubmissionState::Failed | SubmissionState::Cancelled => counts.unsettled(),
+        SubmissionState::Completed | SubmissionState::Failed | SubmissionState::Cancelled => {
+            counts.unsettled()
+        }
     };
     ChunkProgress { total: counts.total, done: counts.done, failed: counts.failed, skipped }
 }
@@ -220,7 +235,8 @@ fn info_of(view: SubmissionView) -> SubmissionInfo {
 
 fn result_of(id: SubmissionId, result: ChunkResult) -> ResultInfo {
     let ChunkResult { chunk, state } = result;
-    let empty = ResultInfo { chunk, state: ResultState::Unsettled, output: None, output_key: None, reason: None };
+    let empty =
+        ResultInfo { chunk, state: ResultState::Unsettled, output: None, output_key: None, reason: None };
     match state {
         ChunkState::Unsettled(failure) => ResultInfo { reason: failure.map(|it| it.reason), ..empty },
         ChunkState::Failed(failure) => {

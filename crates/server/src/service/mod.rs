@@ -170,9 +170,8 @@ impl Service {
     pub async fn status(&self) -> Result<StatusInfo, Problem> {
         let DispatcherStatus { ready, out, delayed, sessions, waiting } = self.ask(Event::Status).await?;
         let order = &self.inner.order;
-        let (epoch, running, unsettled) = order.read(|machine| {
-            (machine.epoch(), machine.batch().running(), machine.batch().unsettled())
-        });
+        let (epoch, running, unsettled) =
+            order.read(|machine| (machine.epoch(), machine.batch().running(), machine.batch().unsettled()));
         Ok(StatusInfo {
             version: env!("CARGO_PKG_VERSION").into(),
             epoch: epoch.0,
@@ -214,8 +213,9 @@ pub fn problem_of_fault(fault: &OrderFault) -> Problem {
         | OrderFault::Contradiction { .. }
         | OrderFault::Replaced
         | OrderFault::Settings { .. } => ProblemCode::Internal,
-        OrderFault::Timeout { .. } => ProblemCode::OutcomeUnknown,
-        OrderFault::ReadTimeout { .. } | OrderFault::NotLeader | OrderFault::Closed => ProblemCode::Unavailable,
+        // A command that was on its way when the leadership ended may still take effect.
+        OrderFault::Timeout { .. } | OrderFault::NotLeader => ProblemCode::OutcomeUnknown,
+        OrderFault::ReadTimeout { .. } | OrderFault::Closed => ProblemCode::Unavailable,
         OrderFault::Busy => ProblemCode::Busy,
     };
     Problem::new(code, fault.to_string())

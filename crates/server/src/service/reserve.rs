@@ -1,8 +1,9 @@
 //! The batch room's verbs on chunks: reserve, complete, fail, extend, release, re-assert.
 
 use super::Service;
+use super::abouts::about_bytes;
 use super::batch::unexpected;
-use crate::limits::{LEASE_MS_MAX, LEASE_MS_MIN, RESERVE_WAIT_MS_MAX};
+use crate::limits::{LEASE_MS_MAX, LEASE_MS_MIN, RESERVE_ANSWER_BYTES, RESERVE_WAIT_MS_MAX};
 use crate::roles::dispatcher::{Ask, Asker, Event};
 use futures_util::future::BoxFuture;
 use std::collections::BTreeMap;
@@ -15,11 +16,11 @@ use windlass_api::objects::{input_key, output_key};
 use windlass_api::problem::{Problem, ProblemCode};
 use windlass_core::batch::reserver::{HandOut, SessionId, Standing};
 use windlass_core::batch::strategy::Strategy;
-use windlass_core::batch::submissions::Input;
+use windlass_core::batch::submissions::{Input, Submit};
 use windlass_core::batch::tokens::AttemptToken;
 use windlass_core::entry::{Command, Complete, Done, Fail, FailedAttempt, Outcome, Output, Settled};
 use windlass_core::ids::{ChunkIndex, ChunkName, SubmissionId};
-use windlass_core::limits::CHUNKS_PER_RESERVE_MAX;
+use windlass_core::limits::{CHUNKS_PER_RESERVE_MAX, FAILURE_REASON_BYTES_MAX, INLINE_OUTPUT_BYTES_MAX};
 use windlass_core::time::At;
 
 /// A chunk as a door names it, with what is said of it.
@@ -50,7 +51,9 @@ fn lease_ms(lease_ms: u64) -> Result<u64, Problem> {
     if (LEASE_MS_MIN..=LEASE_MS_MAX).contains(&lease_ms) {
         return Ok(lease_ms);
     }
-    let detail = format!("`lease_ms` is between {LEASE_MS_MIN} and {LEASE_MS_MAX}; extend the lease as the work goes on");
+    let detail = format!(
+        "`lease_ms` is between {LEASE_MS_MIN} and {LEASE_MS_MAX}; extend the lease as the work goes on"
+    );
     Err(Problem::new(ProblemCode::InvalidRequest, detail))
 }
 
@@ -62,7 +65,11 @@ impl Service {
         let (reply, answer) = oneshot::channel();
         let wait = Duration::from_millis(request.wait_ms.min(RESERVE_WAIT_MS_MAX));
         let asker = Asker::Lease { lease_ms, wait: !wait.is_zero(), reply };
-        drop(self.dispatcher().send(Event::Reserve(Ask { max: request.max, strategy: request.strategy, asker })));
+        drop(self.dispatcher().send(Event::Reserve(Ask {
+            max: request.max,
+            strategy: request.strategy,
+            asker,
+        })));
         let answered = async {
             let (hand_outs, until) = answer.await.ok()?;
             Some(self.reservations(&hand_outs, until))
@@ -75,66 +82,76 @@ impl Service {
         Ok(ReserveResponse { reservations })
     }
 
+    /// The chunks as a caller without a session sees them. What would make the answer too large goes back unharmed.
     fn reservations(&self, hand_outs: &[HandOut], until: At) -> Vec<ReservationInfo> {
-        let mut reservations = Vec::new();
+        let (mut reservations, mut too_many, mut bytes) = (Vec::new(), Vec::new(), 0);
         for HandOut { submission, chunks } in hand_outs {
             let about = self.abouts().get(self.order(), *submission);
-            let payload = match &about.input {
-                Input::Inline(payload) => Some(Blob(payload.to_vec())),
-                Input::Nowhere | Input::Prefix(_) => None,
-            };
-            let opaque = (!about.opaque.is_empty()).then(|| Blob(about.opaque.to_vec()));
             for (chunk, token) in chunks {
-                reservations.push(ReservationInfo {
-                    submission: *submission,
-                    chunk: *chunk,
-                    token: token.to_string(),
-                    input_key: match &about.input {
-                        Input::Prefix(prefix) => Some(input_key(prefix, *chunk)),
-                        Input::Nowhere | Input::Inline(_) => None,
-                    },
-                    payload: payload.clone(),
-                    opaque: opaque.clone(),
-                    metadata: about.metadata.clone(),
-                    output_key: output_key(*submission, *chunk, token.attempt),
-                    until: time_text(until),
-                });
+                bytes += about_bytes(&about);
+                if bytes > RESERVE_ANSWER_BYTES && !reservations.is_empty() {
+                    too_many.push((ChunkName { submission: *submission, chunk: *chunk }, *token));
+                } else {
+                    reservations.push(reservation_of(*submission, *chunk, *token, &about, until));
+                }
             }
+        }
+        if !too_many.is_empty() {
+            // Nobody waits for the verdicts: each of these was handed out a moment ago.
+            drop(self.release(too_many));
         }
         reservations
     }
 
     /// Reports chunks of one submission as done. A late report counts if it is the first; a token that was never handed
-    /// out does not reach the log.
+    /// out does not reach the log; an output that is too large fails its attempt and no other.
     pub async fn complete(
         &self,
         submission: SubmissionId,
         reports: Vec<Report<Output>>,
     ) -> Result<Vec<Verdict>, Problem> {
         let key = self.token_key()?;
-        let is_genuine = |report: &Report<Output>| {
-            report.token.is_of(&key, ChunkName { submission, chunk: report.chunk })
-        };
-        let genuine: Vec<bool> = reports.iter().map(is_genuine).collect();
-        let done: Vec<Done> = reports
-            .into_iter()
-            .zip(&genuine)
-            .filter(|(_, is_genuine)| **is_genuine)
-            .map(|(it, _)| Done { chunk: it.chunk, attempt: it.token.attempt, output: it.said })
-            .collect();
+        let (mut done, mut too_large) = (Vec::with_capacity(reports.len()), Vec::new());
+        let mut decided = Vec::with_capacity(reports.len());
+        for Report { chunk, token, said } in reports {
+            let is_genuine = token.is_of(&key, ChunkName { submission, chunk });
+            decided.push(match said {
+                _ if !is_genuine => Some(Verdict::TokenInvalid),
+                Output::Inline(bytes) if bytes.len() > INLINE_OUTPUT_BYTES_MAX => {
+                    let reason = format!(
+                        "the inline output has {} bytes and may have {INLINE_OUTPUT_BYTES_MAX}; store it as an object",
+                        bytes.len()
+                    );
+                    too_large.push(Report { chunk, token, said: reason });
+                    Some(Verdict::OutputTooLarge)
+                }
+                output => {
+                    done.push(Done { chunk, attempt: token.attempt, output });
+                    None
+                }
+            });
+        }
         let settled = if done.is_empty() {
             Vec::new()
         } else {
             self.settle(Command::Complete(Complete { submission, done })).await?
         };
-        let verdicts = weave(settled, genuine.into_iter().map(|ok| (!ok).then_some(Verdict::TokenInvalid)));
+        if !too_large.is_empty() {
+            self.fail(submission, too_large).await?;
+        }
+        let verdicts = weave(settled, decided.into_iter());
         let accepted = verdicts.iter().filter(|verdict| **verdict == Verdict::Accepted).count();
         metrics::counter!("windlass_completed_chunks_total").increment(accepted as u64);
         Ok(verdicts)
     }
 
-    /// Reports attempts at chunks of one submission as failed. Only the holder's report counts.
-    pub async fn fail(&self, submission: SubmissionId, reports: Vec<Report<String>>) -> Result<Vec<Verdict>, Problem> {
+    /// Reports attempts at chunks of one submission as failed. Only the holder's report counts. A reason that is too long
+    /// is cut, since a failure must not fail.
+    pub async fn fail(
+        &self,
+        submission: SubmissionId,
+        reports: Vec<Report<String>>,
+    ) -> Result<Vec<Verdict>, Problem> {
         let names: Vec<(ChunkName, AttemptToken)> =
             reports.iter().map(|it| (ChunkName { submission, chunk: it.chunk }, it.token)).collect();
         let asked = names.clone();
@@ -145,19 +162,24 @@ impl Service {
             .into_iter()
             .zip(&standings)
             .filter(|(_, standing)| may_count(standing))
-            .map(|(it, _)| FailedAttempt { chunk: it.chunk, attempt: it.token.attempt, reason: it.said })
+            .map(|(it, _)| FailedAttempt {
+                chunk: it.chunk,
+                attempt: it.token.attempt,
+                reason: cut_reason(it.said),
+            })
             .collect();
         let settled = if failed.is_empty() {
             Vec::new()
         } else {
             self.settle(Command::Fail(Fail { submission, failed })).await?
         };
-        let decided = standings.iter().map(|it| (!may_count(it)).then(|| verdict_of(*it)));
+        let decided = standings.iter().map(|it| (!may_count(it)).then(|| self.verdict_of(submission, *it)));
         let verdicts = weave(settled, decided);
         // A holder whose failure does not count, since a later attempt has failed before, gives its chunk back.
-        let uncounted = names.into_iter().zip(&standings).zip(&verdicts).filter(|((_, standing), verdict)| {
-            **standing == Standing::Holds && **verdict == Verdict::AlreadyFailed
-        });
+        let uncounted =
+            names.into_iter().zip(&standings).zip(&verdicts).filter(|((_, standing), verdict)| {
+                **standing == Standing::Holds && **verdict == Verdict::AlreadyFailed
+            });
         let uncounted: Vec<_> = uncounted.map(|((name, _), _)| name).collect();
         if !uncounted.is_empty() {
             self.release(uncounted).await?;
@@ -175,14 +197,21 @@ impl Service {
     }
 
     /// Moves leases' deadlines.
-    pub async fn extend(&self, chunks: Vec<(ChunkName, AttemptToken)>, ms: u64) -> Result<Vec<Verdict>, Problem> {
+    pub async fn extend(
+        &self,
+        chunks: Vec<(ChunkName, AttemptToken)>,
+        ms: u64,
+    ) -> Result<Vec<Verdict>, Problem> {
         let until = self.clock().now().after_ms(lease_ms(ms)?);
-        verdicts_of(self.ask(|reply| Event::Extend(chunks, until, reply))).await
+        self.verdicts(chunks, |chunks, reply| Event::Extend(chunks, until, reply)).await
     }
 
     /// Takes chunks back unharmed; the question is on its way when this returns.
-    pub fn release(&self, chunks: Vec<(ChunkName, AttemptToken)>) -> BoxFuture<'static, Result<Vec<Verdict>, Problem>> {
-        verdicts_of(self.ask(|reply| Event::Release(chunks, reply)))
+    pub fn release(
+        &self,
+        chunks: Vec<(ChunkName, AttemptToken)>,
+    ) -> BoxFuture<'static, Result<Vec<Verdict>, Problem>> {
+        self.verdicts(chunks, Event::Release)
     }
 
     /// Gives a session back what it still works on; the question is on its way when this returns, so that a reserve that
@@ -192,14 +221,69 @@ impl Service {
         session: SessionId,
         chunks: Vec<(ChunkName, AttemptToken)>,
     ) -> BoxFuture<'static, Result<Vec<Verdict>, Problem>> {
-        verdicts_of(self.ask(|reply| Event::Reassert(session, chunks, reply)))
+        self.verdicts(chunks, |chunks, reply| Event::Reassert(session, chunks, reply))
+    }
+
+    fn verdicts(
+        &self,
+        chunks: Vec<(ChunkName, AttemptToken)>,
+        event: impl FnOnce(Vec<(ChunkName, AttemptToken)>, oneshot::Sender<Vec<Standing>>) -> Event,
+    ) -> BoxFuture<'static, Result<Vec<Verdict>, Problem>> {
+        let submissions: Vec<SubmissionId> = chunks.iter().map(|(name, _)| name.submission).collect();
+        let standings = self.ask(|reply| event(chunks, reply));
+        let service = self.clone();
+        Box::pin(async move {
+            let standings = standings.await?;
+            Ok(submissions.into_iter().zip(standings).map(|(id, it)| service.verdict_of(id, it)).collect())
+        })
+    }
+
+    fn verdict_of(&self, submission: SubmissionId, standing: Standing) -> Verdict {
+        match standing {
+            Standing::Holds => Verdict::Accepted,
+            Standing::Lost => Verdict::ReservationLost,
+            Standing::Forged => Verdict::TokenInvalid,
+            Standing::Settled
+                if self.order().read(|machine| machine.batch().submission(submission).is_none()) =>
+            {
+                Verdict::SubmissionOver
+            }
+            Standing::Settled => Verdict::AlreadyDone,
+        }
     }
 }
 
-fn verdicts_of(
-    standings: BoxFuture<'static, Result<Vec<Standing>, Problem>>,
-) -> BoxFuture<'static, Result<Vec<Verdict>, Problem>> {
-    Box::pin(async { Ok(standings.await?.into_iter().map(verdict_of).collect()) })
+fn cut_reason(mut reason: String) -> String {
+    if reason.len() > FAILURE_REASON_BYTES_MAX {
+        let end = (0..=FAILURE_REASON_BYTES_MAX).rev().find(|at| reason.is_char_boundary(*at));
+        reason.truncate(end.unwrap_or(0));
+    }
+    reason
+}
+
+fn reservation_of(
+    submission: SubmissionId,
+    chunk: ChunkIndex,
+    token: AttemptToken,
+    about: &Submit,
+    until: At,
+) -> ReservationInfo {
+    let (input_key, payload) = match &about.input {
+        Input::Nowhere => (None, None),
+        Input::Prefix(prefix) => (Some(input_key(prefix, chunk)), None),
+        Input::Inline(payload) => (None, Some(Blob(payload.to_vec()))),
+    };
+    ReservationInfo {
+        submission,
+        chunk,
+        token: token.to_string(),
+        input_key,
+        payload,
+        opaque: (!about.opaque.is_empty()).then(|| Blob(about.opaque.to_vec())),
+        metadata: about.metadata.clone(),
+        output_key: output_key(submission, chunk, token.attempt),
+        until: time_text(until),
+    }
 }
 
 /// Groups reports by submission, since a command is about one; remembers where each came from.
@@ -228,13 +312,4 @@ fn weave(settled: Vec<Settled>, decided: impl Iterator<Item = Option<Verdict>>) 
         verdict.unwrap_or_else(|| settled.next().expect("the machine settles every chunk it is given"))
     };
     decided.map(from_log).collect()
-}
-
-fn verdict_of(standing: Standing) -> Verdict {
-    match standing {
-        Standing::Holds => Verdict::Accepted,
-        Standing::Lost => Verdict::ReservationLost,
-        Standing::Settled => Verdict::AlreadyDone,
-        Standing::Forged => Verdict::TokenInvalid,
-    }
 }
