@@ -18,6 +18,7 @@ build: ## The release binary, target/release/windlass
 test: ## Everything: unit, model, whole-system, crash tests
 	cargo build --workspace --all-targets
 	cargo test --workspace
+	sh .ci/s3
 
 check: $(DENY) ## What CI runs first: format, lints, layering, licences, docs
 	cargo fmt --all --check
@@ -35,7 +36,7 @@ bench: build bench-opsqueue ## Measure, side by side with Opsqueue, and write do
 	target/release/windlass-bench
 
 bench-opsqueue: ## Build the driver of the peer
-	cd bench/opsqueue && cargo build --release --locked
+	cd bench/opsqueue && cargo build --release --locked --bins -p opsqueue -p opsqueue-bench
 
 kill: ## A long campaign: the server killed 1,000 times under load
 	cargo build --workspace --all-targets

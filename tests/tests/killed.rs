@@ -3,6 +3,8 @@
 //! After each restart every acknowledged submit and complete is there; at the end every submission has exactly the results
 //! it would have had without a crash. `WINDLASS_KILLS` sets how often, `WINDLASS_SEED` when.
 
+#![expect(clippy::unwrap_used, reason = "a test ends where it meets an error")]
+
 use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};

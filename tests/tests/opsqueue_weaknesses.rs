@@ -1,5 +1,7 @@
 //! What went wrong when Opsqueue was run, one test for each: none of it happens here.
 
+#![expect(clippy::unwrap_used, reason = "a test ends where it meets an error")]
+
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use windlass_client::frames::{ClientFrame, DoneChunk, ServerFrame, Verdict, WorkOf};

@@ -1,5 +1,7 @@
 //! When a server cannot start or go on: a clear sentence, a non-zero exit, and data that is intact.
 
+#![expect(clippy::unwrap_used, reason = "a test ends where it meets an error")]
+
 use serde_json::{Value, json};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};

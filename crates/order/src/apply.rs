@@ -75,11 +75,11 @@ impl Applier {
         Ok(self.machine().tables().persist()?)
     }
 
-    /// Applies entries and commits them with the position behind the last one.
+    /// Applies entries, answers whoever waits for them, and commits them with the position behind the last one.
     pub(crate) fn apply(&self, arrived: &[Arrived], position: Vec<u8>) -> Result<(), OrderFault> {
         let Some(last) = arrived.last() else { return Ok(()) };
         let groups: Vec<EntryGroup> = arrived.iter().filter_map(decode).collect::<Result<_, _>>()?;
-        let given = contain(|| {
+        contain(|| {
             let mut machine = self.machine.write().expect("the machine has not met a contradiction");
             let mut given = Given::default();
             for group in groups {
@@ -87,14 +87,13 @@ impl Applier {
             }
             machine.flush();
             machine.tables_mut().put(Table::Meta, POSITION_KEY, position);
-            machine.tables_mut().commit();
             self.applied.store(last.index, Ordering::Release);
-            given
-        })?;
-        // Effects first: a caller that hears its outcome may ask the roles about it.
-        self.role.tell(given.told);
-        self.waiting.answer(given.outcomes);
-        Ok(())
+            // The log holds all of this, so nobody waits for the tables: if they fail, a restart applies it again. Whoever
+            // reads next waits for the lock. Effects first: a caller that hears its outcome may ask the roles about it.
+            self.role.tell(given.told);
+            self.waiting.answer(given.outcomes);
+            machine.tables_mut().commit();
+        })
     }
 
     /// Puts another state in the place of the tables', as a snapshot brings it. The machine in memory is then of another

@@ -90,7 +90,7 @@ impl Node {
         let folder = DataFolder::open(&config.data)?;
         let own_objects = || folder.objects().to_string_lossy().into_owned();
         let objects = Objects::open(&config.objects.clone().unwrap_or_else(own_objects))?;
-        let tables = DiskTables::open(&folder.tables())?;
+        let tables = open_tables(&folder)?;
         let mut options = OrderOptions::new(NODE_ALONE, folder.log(), folder.snapshots());
         options.snapshot_every_entries = config.checkpoint_every_entries;
         let (role_events, roles) = mpsc::unbounded_channel();
@@ -164,6 +164,28 @@ impl Node {
         }
         Ok(stopped?)
     }
+}
+
+/// Opens the tables. Those that a power failure has torn are put aside: they are built anew from the newest snapshot and the
+/// log, which hold everything acknowledged.
+fn open_tables(folder: &DataFolder) -> Result<DiskTables, StoreFault> {
+    let path = folder.tables();
+    match DiskTables::open(&path) {
+        Err(fault @ StoreFault::TablesTorn { .. }) => {
+            let aside = folder.path().join("tables-torn");
+            tracing::warn!(%fault, aside = %aside.display(), "the tables are put aside and built anew");
+            let moved = std::fs::remove_dir_all(&aside)
+                .or_else(ignore_missing)
+                .and_then(|()| std::fs::rename(&path, &aside));
+            moved.map_err(|source| StoreFault::Io { action: "put aside", path: path.clone(), source })?;
+            DiskTables::open(&path)
+        }
+        opened => opened,
+    }
+}
+
+fn ignore_missing(error: std::io::Error) -> std::io::Result<()> {
+    if error.kind() == std::io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
 }
 
 /// Hands what was applied to those who act on it.
