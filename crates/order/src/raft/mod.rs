@@ -1,6 +1,6 @@
 //! The order on raft: one member or several, in this process.
 //!
-//! Reading order: [`format`] for the stored bytes, [`log_store`] for the log, [`state_machine`] for what it feeds,
+//! Reading order: [`mod@format`] for the stored bytes, [`log_store`] for the log, [`state_machine`] for what it feeds,
 //! [`checkpoint`] for what lets the log be cut, [`claimant`] for how a leader of raft becomes a leader of the machine.
 //!
 //! Invariants
