@@ -274,7 +274,7 @@ fn a_retry_of_the_failed_makes_ready_what_waits_and_leaves_out_what_is_out() {
     assert_eq!((leader.reserver.ready_len(), leader.reserver.delayed_len()), (2, 0));
     assert_eq!(leader.reserver.standing(out, held), Standing::Holds);
     let attempts: Vec<_> =
-        leader.reserve(BERT, 9).into_iter().map(|(name, it)| (name, it.attempt.nth >> 16)).collect();
+        leader.reserve(BERT, 9).into_iter().map(|(name, it)| (name, it.attempt.nth >> 32)).collect();
     assert_eq!(attempts, [(failing, 1), (waiting, 1)], "attempts of a new round have new numbers");
 }
 
