@@ -142,7 +142,7 @@ pub(crate) struct Submit {
     #[arg(long, default_value = "1000", value_name = "N", requires = "chunks_from")]
     pub(crate) chunk_size: NonZeroUsize,
     /// With --chunks: chunk i's bytes are the object PREFIX/i
-    #[arg(long, requires = "chunks")]
+    #[arg(long, requires = "chunks", conflicts_with_all = ["chunks_from", "payload"])]
     pub(crate) prefix: Option<String>,
     /// What strategies and searches go by; may be given several times
     #[arg(long, value_name = "FIELD=VALUE")]
@@ -196,7 +196,7 @@ pub(crate) struct Work {
     /// Which chunks first: Random, OldestFirst, NewestFirst, or a strategy as JSON
     #[arg(long, value_parser = strategy, default_value = "Random")]
     pub(crate) strategy: Strategy,
-    /// How many chunks to hold beyond those that run [default: as many as run]
+    /// How many chunks to hold beyond those that run [default: as many as run, and at least 4]
     #[arg(long, value_name = "N")]
     pub(crate) prefetch: Option<usize>,
     /// Stop when there was nothing to do for so long and nothing waits for a retry

@@ -9,13 +9,16 @@ use windlass_client::MetaValue;
 pub(crate) struct Pair {
     pub(crate) field: String,
     pub(crate) value: MetaValue,
-    spelling: String,
 }
 
 impl Pair {
     /// As the list's filter spells it.
     pub(crate) fn as_filter(&self) -> String {
-        format!("{}:{}", self.field, self.spelling)
+        match &self.value {
+            // In quotes, a text may hold a comma, and does not turn into a number.
+            MetaValue::Text(text) => format!("{}:\"{text}\"", self.field),
+            MetaValue::Integer(_) | MetaValue::Bool(_) => format!("{}:{}", self.field, self.value),
+        }
     }
 }
 
@@ -33,7 +36,7 @@ impl FromStr for Pair {
             (None, _, Ok(flag)) => MetaValue::Bool(flag),
             (None, Err(_), Err(_)) => MetaValue::Text(spelling.into()),
         };
-        Ok(Pair { field: field.into(), value, spelling: spelling.into() })
+        Ok(Pair { field: field.into(), value })
     }
 }
 

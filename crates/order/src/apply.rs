@@ -3,7 +3,8 @@
 //! Invariants
 //! - Groups are applied in the order of the log, each once: the position is committed in the same batch as the rows.
 //! - A group that does not decode stops the node before anything of its batch is applied; it is never skipped.
-//! - Nobody is answered and no effect is told before the batch is committed to the tables.
+//! - Nobody is answered and no effect is told before the log holds the batch; the tables follow under the same lock, so a
+//!   reader never sees less than what was answered.
 //! - After a contradiction nothing more is applied and nothing is read: the lock stays poisoned.
 
 use crate::fault::OrderFault;

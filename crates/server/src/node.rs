@@ -171,9 +171,9 @@ impl Node {
 fn open_tables(folder: &DataFolder) -> Result<DiskTables, StoreFault> {
     let path = folder.tables();
     match DiskTables::open(&path) {
-        Err(fault @ StoreFault::TablesTorn { .. }) => {
+        Err(StoreFault::TablesTorn { .. }) => {
             let aside = folder.path().join("tables-torn");
-            tracing::warn!(%fault, aside = %aside.display(), "the tables are put aside and built anew");
+            tracing::warn!(aside = %aside.display(), "a power failure has torn the tables; they are put aside and built anew");
             let moved = std::fs::remove_dir_all(&aside)
                 .or_else(ignore_missing)
                 .and_then(|()| std::fs::rename(&path, &aside));

@@ -279,7 +279,8 @@ fn or_stop<T>(path: &Path, action: &'static str, result: fjall::Result<T>) -> T 
             tables_fault(path, &error)
         };
         tracing::error!(%fault, "the server stops here");
-        std::panic::panic_any(fault);
+        // Said above: the hook that prints panics has nothing to add.
+        std::panic::resume_unwind(Box::new(fault));
     })
 }
 

@@ -20,6 +20,10 @@ use windlass_core::batch::strategy::Strategy;
 use windlass_core::entry::Output;
 use windlass_core::limits::CHUNKS_PER_RESERVE_MAX;
 
+/// Chunks held beyond those that run, at least: while one is being worked on, the next ones are at hand and reports are on
+/// their way. More would keep chunks that take long away from consumers with nothing to do.
+const PREFETCH_MIN: usize = 4;
+
 /// Running chunks get so long to finish after a shutdown, unless it is set otherwise.
 const SHUTDOWN_FOR_DEFAULT: Duration = Duration::from_secs(30);
 
@@ -92,7 +96,7 @@ impl ConsumerBuilder {
     }
 
     /// How many chunks it holds reserved beyond those it works on, so that it never waits for the network; as many as the
-    /// concurrency if not set.
+    /// concurrency, and at least 4, if not set.
     #[must_use]
     pub const fn prefetch(mut self, prefetch: usize) -> ConsumerBuilder {
         self.prefetch = Some(prefetch);
@@ -129,7 +133,7 @@ impl ConsumerBuilder {
         Fut: Future<Output = Result<Output, Failure>> + Send + 'static,
         S: Future<Output = ()> + Send,
     {
-        let prefetch = self.prefetch.unwrap_or(self.concurrency);
+        let prefetch = self.prefetch.unwrap_or(self.concurrency.max(PREFETCH_MIN));
         let held_max = self.concurrency.saturating_add(prefetch);
         if self.concurrency == 0 || held_max > CHUNKS_PER_RESERVE_MAX {
             return Err(ClientError::Setting(format!(

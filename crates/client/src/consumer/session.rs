@@ -103,7 +103,11 @@ where
                 Event::Frame(Ok(None)) => self.cut("the server closed the connection"),
                 Event::Frame(Err(error @ ClientError::Protocol { .. })) => return Err(error),
                 Event::Frame(Err(error)) => self.cut(&error.to_string()),
-                Event::Connected(connected) => self.take_connection(connected)?,
+                Event::Connected(connected) => {
+                    // Without a connection nothing could come, which is not to be idle.
+                    self.busy_at = Instant::now();
+                    self.take_connection(connected)?;
+                }
                 Event::Ended(ended) => self.take_ended(ended),
                 Event::Heartbeat => self.beat(),
                 Event::Resume => self.resume(),
@@ -339,11 +343,12 @@ async fn receive(link: &mut Option<Link>) -> Result<Option<ServerFrame>, ClientE
     }
 }
 
-/// Whether there is really nothing left to do: a chunk that waits for its retry is something.
+/// Whether there is really nothing left to do: a chunk that waits for its retry is something, and so is one that is ready
+/// and on its way to us.
 async fn check_idle(at: Option<Instant>, client: &Client) -> bool {
     let Some(at) = at else { return pending().await };
     sleep_until(at).await;
-    client.status().await.is_ok_and(|status| status.chunks_delayed == 0)
+    client.status().await.is_ok_and(|status| status.chunks_delayed == 0 && status.chunks_ready == 0)
 }
 
 /// Gives back what was handed out while we said goodbye, by the other door.

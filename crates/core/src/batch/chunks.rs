@@ -262,8 +262,9 @@ impl Block {
     /// The stored bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
         let bitmap = || {
-            let used = usize::from(self.places).div_ceil(8);
-            let bytes: Vec<u8> = self.done.iter().flat_map(|word| word.to_le_bytes()).take(used).collect();
+            // Chunks are mostly done in order, so the zeros behind the last done one are worth leaving out.
+            let mut bytes: Vec<u8> = self.done.iter().flat_map(|word| word.to_le_bytes()).collect();
+            bytes.truncate(bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1));
             ByteVec::from(bytes)
         };
         let row = BlockRow {

@@ -99,9 +99,10 @@ impl BatchState {
 
     /// The block of a chunk, loaded if it has a row, fresh if nothing happened to its chunks yet.
     pub(super) fn block(&mut self, tables: &dyn Tables, name: BlockName, total: u64) -> &mut Block {
+        let has_rows = self.submissions.get(&name.submission).is_none_or(Submission::is_touched);
         self.blocks.entry(name).or_insert_with(|| {
             let key = name.key();
-            match tables.get(Table::Blocks, &key) {
+            match has_rows.then(|| tables.get(Table::Blocks, &key)).flatten() {
                 Some(row) => rows::decoded(Table::Blocks, &key, Block::from_bytes(&row, name.places(total))),
                 None => Block::new(name.places(total)),
             }

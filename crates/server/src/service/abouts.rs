@@ -1,6 +1,6 @@
 //! Abouts: what producers said of the submissions that are being handed out, at hand without a look at the tables.
 
-use crate::limits::{ABOUT_AT_HAND_BYTES_MAX, ABOUTS_AT_HAND_MAX};
+use crate::limits::ABOUTS_AT_HAND_BYTES_MAX;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use windlass_core::batch::submissions::{Input, Submit};
@@ -10,24 +10,30 @@ use windlass_order::Order;
 /// What was said of submissions never changes, so it can be kept.
 #[derive(Debug, Default)]
 pub struct Abouts {
-    at_hand: Mutex<HashMap<SubmissionId, Arc<Submit>>>,
+    at_hand: Mutex<AtHand>,
+}
+
+#[derive(Debug, Default)]
+struct AtHand {
+    abouts: HashMap<SubmissionId, Arc<Submit>>,
+    bytes: usize,
 }
 
 impl Abouts {
     /// What the producer of a submission said of it.
     pub fn get(&self, order: &Order, id: SubmissionId) -> Arc<Submit> {
         let at_hand = || self.at_hand.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(about) = at_hand().get(&id) {
+        if let Some(about) = at_hand().abouts.get(&id) {
             return Arc::clone(about);
         }
         let about = Arc::new(order.read(|machine| machine.about(id)));
-        if about_bytes(&about) <= ABOUT_AT_HAND_BYTES_MAX {
-            let mut at_hand = at_hand();
-            if at_hand.len() >= ABOUTS_AT_HAND_MAX {
-                at_hand.clear();
-            }
-            at_hand.insert(id, Arc::clone(&about));
+        let bytes = size_of::<Submit>() + about_bytes(&about);
+        let mut at_hand = at_hand();
+        if at_hand.bytes + bytes > ABOUTS_AT_HAND_BYTES_MAX {
+            *at_hand = AtHand::default();
         }
+        at_hand.bytes += bytes;
+        at_hand.abouts.insert(id, Arc::clone(&about));
         about
     }
 }
