@@ -127,7 +127,7 @@ pub(crate) struct Demo {
     #[arg(long, default_value_t = 3, value_name = "N")]
     pub(crate) consumers: usize,
     /// Chunks for each tenant
-    #[arg(long, default_value_t = 250, value_name = "N")]
+    #[arg(long, default_value_t = 1_000, value_name = "N")]
     pub(crate) chunks: usize,
     /// Stop when the work is done, also on a terminal
     #[arg(long)]

@@ -9,11 +9,18 @@ use windlass_client::{ChunkProgress, SubmissionEvent, Uploaded};
 /// Before so much time has passed, an estimate would be a guess.
 const ESTIMATE_AFTER: Duration = Duration::from_secs(1);
 
-/// A bar for chunks being worked on, with the time left where it can be told.
+/// A bar for chunks being worked on, with the time left where it can be told. It is not shown yet: one among several would
+/// be drawn before it has its place.
 pub(crate) fn chunks(name: &str) -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr_with_hz(10));
+    let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::hidden());
     bar.set_style(style("{prefix} [{bar:40}] {human_pos}/{human_len} chunks, {rate}, {left}{msg}"));
     bar.set_prefix(name.to_owned());
+    bar
+}
+
+/// Shows a bar that stands alone.
+pub(crate) fn shown(bar: ProgressBar) -> ProgressBar {
+    bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));
     bar
 }
 

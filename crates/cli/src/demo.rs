@@ -26,7 +26,7 @@ use windlass_server::node::Node;
 const LINES_PER_CHUNK: usize = 50;
 
 /// Rounds of the checksum over each line: enough that there is something to watch.
-const CHECKSUM_ROUNDS: usize = 200;
+const CHECKSUM_ROUNDS: usize = 500;
 
 /// What a tenant wants done with its lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

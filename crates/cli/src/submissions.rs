@@ -35,7 +35,7 @@ pub(crate) async fn run(global: &Global, submissions: Submissions) -> Result<(),
 
 /// Waits for a submission's end with a progress bar; fails if it did.
 pub(crate) async fn wait(global: &Global, producer: &Producer, id: SubmissionId) -> Result<(), Exit> {
-    let bar = bars::chunks(&id.to_string());
+    let bar = bars::shown(bars::chunks(&id.to_string()));
     let info = producer.wait(id, |event| bars::show_event(&bar, event)).await;
     bar.finish_and_clear();
     let info = info?;
