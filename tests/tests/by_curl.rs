@@ -166,3 +166,27 @@ async fn a_lease_ends_unless_it_is_extended_and_the_late_holder_is_told_so() {
     assert_eq!(done.json, json!({"chunks": ["accepted"]}));
     server.stop().await;
 }
+
+#[tokio::test]
+async fn many_submissions_are_watched_on_one_connection_from_where_they_stand_to_their_end() {
+    let server = Here::start(|_| {}).await;
+    let ids = [server.submit(json!({"chunks": 2})).await, server.submit(json!({"chunks": 1})).await];
+    let url = server.url(&format!("/v1/events?submissions={}", ids.join(",")));
+    let mut stream = server.http.get(url).send().await.unwrap();
+    let chunks: Vec<_> = server.reserve(3).await.iter().map(attempt_of).collect();
+    server.post("/v1/complete", json!({"chunks": chunks})).await;
+
+    let mut text = String::new();
+    while text.matches("event: over").count() < 2 {
+        let piece = stream.chunk().await.unwrap().expect("the stream goes on until it has told of both ends");
+        text.push_str(std::str::from_utf8(&piece).unwrap());
+    }
+    for (id, total) in ids.iter().zip([2, 1]) {
+        let told: Vec<&str> = text.split("\n\n").filter(|event| event.contains(id.as_str())).collect();
+        let begin = format!("\"chunks\":{{\"total\":{total},\"done\":0,");
+        assert!(told[0].contains("event: progress") && told[0].contains(&begin), "{told:?}");
+        let over = format!("\"state\":\"completed\",\"chunks\":{{\"total\":{total},\"done\":{total},");
+        assert_eq!(told.iter().filter(|event| event.contains(&over)).count(), 1, "{told:?}");
+    }
+    server.stop().await;
+}

@@ -29,7 +29,8 @@ pub struct Config {
     pub drain_ms: u64,
     /// Connections at the same time.
     pub connections_max: usize,
-    /// The log is cut after a checkpoint every so many entries.
+    /// The log is cut after a checkpoint every so many entries, or every 256 MiB, whichever comes first. A checkpoint writes
+    /// the whole state once.
     pub checkpoint_every_entries: u64,
 }
 
@@ -46,7 +47,7 @@ impl Default for Config {
             body_timeout_ms: 30_000,
             drain_ms: 5_000,
             connections_max: 30_000,
-            checkpoint_every_entries: 10_000,
+            checkpoint_every_entries: 1_000_000,
         }
     }
 }

@@ -3,12 +3,14 @@
 //! One task reads, one writes. Reports go to the log side by side, so that a consumer need not wait for one before it
 //! sends the next; a session with too many under way is not read until some are answered.
 
+use crate::http::accept::ConnectionPlace;
 use crate::http_refused;
 use crate::limits::{REPORTS_PER_SESSION_MAX, RESERVES_PER_SESSION_MAX, WORK_FRAME_BYTES};
 use crate::roles::dispatcher::{Ask, Asker, Event, ToSession};
 use crate::service::Service;
 use crate::service::abouts::about_bytes;
 use crate::service::reserve::{Report, check_reserve};
+use axum::Extension;
 use axum::extract::State;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, WebSocketUpgrade, close_code};
@@ -35,6 +37,7 @@ use windlass_core::ids::{ChunkName, SubmissionId};
 #[utoipa::path(get, path = "/v1/consume", tag = "work", responses((status = 101, description = "The WebSocket is open.")))]
 pub(crate) async fn consume(
     State(service): State<Service>,
+    place: Option<Extension<ConnectionPlace>>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Response {
     let upgrade = match upgrade {
@@ -49,9 +52,16 @@ pub(crate) async fn consume(
     };
     upgrade.max_message_size(FRAME_BYTES_MAX).max_frame_size(FRAME_BYTES_MAX).on_upgrade(move |socket| {
         let conversations = service.conversations().clone();
-        conversations.track_future(converse(service, socket))
+        conversations.track_future(async move {
+            converse(service, socket).await;
+            // The conversation takes its connection's place until its end.
+            drop(place);
+        })
     })
 }
+
+/// How long the last words of a conversation may take.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Why a conversation ends: what the consumer is told.
 #[derive(Debug)]
@@ -82,12 +92,13 @@ async fn converse(service: Service, socket: WebSocket) {
 
     let goodbye = match hello(&service, &mut stream, work_out).await {
         Ok(session) => {
+            let reports = Arc::new(Semaphore::new(REPORTS_PER_SESSION_MAX));
             let reader = Reader {
                 service: service.clone(),
                 session,
                 out: out.clone(),
                 reserves,
-                reports: Arc::new(Semaphore::new(REPORTS_PER_SESSION_MAX)),
+                reports: Arc::clone(&reports),
                 seen: Instant::now(),
             };
             let goodbye = tokio::select! {
@@ -98,6 +109,10 @@ async fn converse(service: Service, socket: WebSocket) {
                 }
             };
             drop(service.dispatcher().send(Event::Disconnect(session)));
+            // What was reported is answered before the goodbye.
+            let all =
+                reports.acquire_many(u32::try_from(REPORTS_PER_SESSION_MAX).expect("it is a few hundred"));
+            drop(tokio::time::timeout(CLOSE_PATIENCE, all).await);
             goodbye
         }
         Err(goodbye) => Some(goodbye),
@@ -315,12 +330,14 @@ impl Writer {
             if received == 0 {
                 break;
             }
-            let written = self.write(&mut some_frames, &mut some_work).await;
-            if !matches!(written, Ok(true)) {
+            // A consumer that does not read would keep its buffers and its place for ever.
+            let patience = Duration::from_millis(self.service.config().header_timeout_ms);
+            let written = tokio::time::timeout(patience, self.write(&mut some_frames, &mut some_work)).await;
+            if !matches!(written, Ok(Ok(true))) {
                 break;
             }
         }
-        drop(self.sink.close().await);
+        drop(tokio::time::timeout(CLOSE_PATIENCE, self.sink.close()).await);
     }
 
     /// Whether the conversation goes on.

@@ -47,6 +47,9 @@ pub const WORK_FRAME_BYTES: usize = 512 * 1_024;
 /// Submissions that one event stream may name: as many ids fit a URL of 64 KiB.
 pub const EVENTS_SUBMISSIONS_MAX: usize = 3_000;
 
+/// Announcements that wait for one watcher: about 10 MB. Nobody who reads falls so far behind.
+pub const UNREAD_MAX: usize = 100_000;
+
 /// Progress of the same submission is told at most this often on one stream.
 pub const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 

@@ -8,15 +8,17 @@ use crate::metrics;
 use crate::roles::announcer::Announcer;
 use crate::roles::dispatcher::{Dispatcher, Event};
 use crate::service::Service;
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use windlass_core::batch::reserver::LostTooOften;
 use windlass_core::entry::{Command, Fail, FailedAttempt};
+use windlass_core::ids::SubmissionId;
+use windlass_core::limits::CHUNKS_PER_SETTLE_MAX;
 use windlass_order::{Order, OrderFault, OrderOptions, RoleEvent};
 use windlass_store::fault::StoreFault;
 use windlass_store::folder::DataFolder;
@@ -192,13 +194,13 @@ fn ignore_missing(error: std::io::Error) -> std::io::Result<()> {
 async fn tell_roles(service: Service, mut events: mpsc::UnboundedReceiver<RoleEvent>) {
     while let Some(event) = events.recv().await {
         let told = match event {
-            RoleEvent::Led { epoch, token_key, unsettled, .. } => {
+            RoleEvent::Led { epoch, at, token_key, unsettled } => {
                 service.set_token_key(Some(token_key));
-                Event::Led { epoch, token_key, unsettled }
+                Event::Led { epoch, at, token_key, unsettled }
             }
-            RoleEvent::Effects { effects, .. } => {
+            RoleEvent::Effects { at, effects } => {
                 service.announcer().announce(&effects);
-                Event::Effects(Arc::new(effects))
+                Event::Effects { at, effects }
             }
             RoleEvent::Lost => {
                 service.set_token_key(None);
@@ -209,14 +211,21 @@ async fn tell_roles(service: Service, mut events: mpsc::UnboundedReceiver<RoleEv
     }
 }
 
-/// Counts the loss of a chunk whose consumers keep vanishing as a failed attempt.
+/// Counts the loss of a chunk whose consumers keep vanishing as a failed attempt; many that were lost together at once.
 async fn count_losses(service: Service, mut lost: mpsc::UnboundedReceiver<LostTooOften>) {
-    while let Some(LostTooOften { chunk, attempt, losses }) = lost.recv().await {
-        let reason = format!("{losses} consumers vanished while they worked on this chunk");
-        let failed = vec![FailedAttempt { chunk: chunk.chunk, attempt, reason }];
-        let fail = Command::Fail(Fail { submission: chunk.submission, failed });
-        if let Err(problem) = service.propose(fail).await {
-            tracing::warn!(submission = %chunk.submission, chunk = %chunk.chunk, %problem, "a loss could not be counted");
+    let mut some = Vec::new();
+    while lost.recv_many(&mut some, CHUNKS_PER_SETTLE_MAX).await > 0 {
+        let mut by_submission: BTreeMap<SubmissionId, Vec<FailedAttempt>> = BTreeMap::new();
+        for LostTooOften { chunk, attempt, losses } in some.drain(..) {
+            let reason = format!("{losses} consumers vanished while they worked on this chunk");
+            let failed = FailedAttempt { chunk: chunk.chunk, attempt, reason };
+            by_submission.entry(chunk.submission).or_default().push(failed);
+        }
+        for (submission, failed) in by_submission {
+            let chunks = failed.len();
+            if let Err(problem) = service.propose(Command::Fail(Fail { submission, failed })).await {
+                tracing::warn!(%submission, chunks, %problem, "losses could not be counted");
+            }
         }
     }
 }

@@ -203,10 +203,7 @@ impl Ranges {
                 start = before;
             }
         }
-        if let Some((after, after_end)) = self.ends.range(start..).next().map(|(s, e)| (*s, *e))
-            && after == end
-        {
-            self.ends.remove(&after);
+        if let Some(after_end) = self.ends.remove(&end) {
             end = after_end;
         }
         self.ends.insert(start, end);

@@ -7,7 +7,10 @@
 //! - At a stop, requests under way are answered before their connections end.
 
 use axum::Router;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use std::sync::Arc;
@@ -30,6 +33,13 @@ pub struct AcceptOptions {
     pub header_timeout: Duration,
     /// Connections at the same time.
     pub connections_max: usize,
+}
+
+/// A connection's place among those that may be open; it is free again when the last holder is gone, also if the connection
+/// has become a WebSocket.
+#[derive(Debug, Clone)]
+pub struct ConnectionPlace {
+    _permit: Arc<OwnedSemaphorePermit>,
 }
 
 /// Serves connections until `stop`, then lets requests under way end.
@@ -65,18 +75,24 @@ async fn connection(
     router: Router,
     options: AcceptOptions,
     stop: CancellationToken,
-    _permit: OwnedSemaphorePermit,
+    permit: OwnedSemaphorePermit,
 ) {
     // Small answers must not wait for the peer's acknowledgement.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "a connection was gone before it began");
         return;
     }
+    let place = ConnectionPlace { _permit: Arc::new(permit) };
+    let router = TowerToHyperService::new(router);
+    let with_place = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(place.clone());
+        router.call(request)
+    });
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(options.header_timeout)
         .max_buf_size(HEAD_BYTES_MAX)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
+        .serve_connection(TokioIo::new(stream), with_place)
         .with_upgrades();
     tokio::pin!(serving);
     let ended = tokio::select! {

@@ -45,6 +45,9 @@ async fn next_events((mut watcher, pause): (Watcher, bool)) -> Option<(Vec<Event
     if pause {
         tokio::time::sleep(PROGRESS_EVERY).await;
     }
+    if watcher.is_overwhelmed() {
+        return None;
+    }
     let events = watcher.next().await.into_iter().map(event_of).collect();
     Some((events, (watcher, true)))
 }

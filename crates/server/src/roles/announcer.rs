@@ -2,9 +2,12 @@
 //!
 //! Invariants
 //! - A watcher that was there before a submission's end is told of it, exactly as it ended.
-//! - A watcher's memory is bounded by the submissions it watches: a newer state replaces an older one not yet read.
+//! - A watcher's memory is bounded: a newer state replaces an older one not yet read, and a watcher of all submissions that
+//!   does not read is cut off.
 
+use crate::limits::UNREAD_MAX;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use windlass_core::batch::submissions::{ChunkCounts, SubmissionState};
@@ -41,6 +44,7 @@ struct Watchers {
 struct Inbox {
     unread: Mutex<BTreeMap<SubmissionId, Announcement>>,
     arrived: Notify,
+    is_overwhelmed: AtomicBool,
 }
 
 /// Receives announcements until it is dropped.
@@ -115,6 +119,10 @@ fn announcement(effect: &Effect) -> Option<Announcement> {
 impl Inbox {
     fn put(&self, announcement: Announcement) {
         let mut unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
+        if unread.len() >= UNREAD_MAX && !unread.contains_key(&announcement.submission) {
+            self.is_overwhelmed.store(true, Ordering::Relaxed);
+            return;
+        }
         let was_new = unread.get(&announcement.submission).is_some_and(|before| before.is_new);
         unread.insert(
             announcement.submission,
@@ -126,6 +134,11 @@ impl Inbox {
 }
 
 impl Watcher {
+    /// Whether announcements were lost, since the watcher did not read them: it should end, and begin anew.
+    pub fn is_overwhelmed(&self) -> bool {
+        self.inbox.is_overwhelmed.load(Ordering::Relaxed)
+    }
+
     /// What has arrived since the last call; waits until there is something.
     pub async fn next(&mut self) -> Vec<Announcement> {
         loop {

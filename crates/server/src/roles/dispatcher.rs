@@ -11,7 +11,6 @@ use crate::clock::Clock;
 use crate::config::SessionTimes;
 use crate::limits::HEARTBEATS_MISSED_MAX;
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 use windlass_core::batch::reserver::{HandOut, Holder, LostTooOften, Reserver, SessionId, Standing};
 use windlass_core::batch::state::Unsettled;
@@ -28,13 +27,20 @@ pub enum Event {
     Led {
         /// Under this epoch.
         epoch: Epoch,
+        /// The machine's time.
+        at: At,
         /// The key of tokens.
         token_key: [u8; 16],
         /// What can be handed out.
         unsettled: Vec<Unsettled>,
     },
     /// Entries were applied.
-    Effects(Arc<Vec<Effect>>),
+    Effects {
+        /// The machine's time.
+        at: At,
+        /// What they ask of the leader.
+        effects: Vec<Effect>,
+    },
     /// This node leads no more.
     Lost,
     /// A consumer has connected.
@@ -238,12 +244,19 @@ impl Dispatcher {
     /// Handles one event; call [`Dispatcher::serve_waiting`] after it.
     pub fn handle(&mut self, event: Event, now: At) {
         match event {
-            Event::Led { epoch, token_key, unsettled } => {
+            Event::Led { epoch, at, token_key, mut unsettled } => {
+                let delays = unsettled.iter_mut().flat_map(|it| &mut it.delayed);
+                delays.for_each(|(_, retry_at)| *retry_at = on_this_clock(*retry_at, at, now));
                 self.reserver = Some(Reserver::new(epoch, token_key, unguessable(), &unsettled));
             }
-            Event::Effects(effects) => {
-                if let Some(reserver) = &mut self.reserver {
-                    effects.iter().for_each(|effect| reserver.absorb(effect));
+            Event::Effects { at, effects } => {
+                for mut effect in effects {
+                    if let Effect::Failed { retry_at: Some(retry_at), .. } = &mut effect {
+                        *retry_at = on_this_clock(*retry_at, at, now);
+                    }
+                    if let Some(reserver) = &mut self.reserver {
+                        reserver.absorb(&effect);
+                    }
                 }
             }
             Event::Lost => self.reserver = None,
@@ -289,11 +302,14 @@ impl Dispatcher {
         if !self.has_nothing() {
             // Whoever came before has been served, or there would be nothing left.
             self.serve(ask, now);
-        } else if let Asker::Lease { wait: false, reply, .. } = ask.asker {
-            drop(reply.send((Vec::new(), now)));
-        } else {
-            self.waiting.push_back(ask);
-            self.drop_withdrawn();
+            return;
+        }
+        match ask.asker {
+            Asker::Lease { wait, reply, .. } if !wait || self.draining => drop(reply.send((Vec::new(), now))),
+            Asker::Lease { .. } | Asker::Session { .. } => {
+                self.waiting.push_back(ask);
+                self.drop_withdrawn();
+            }
         }
     }
 
@@ -442,6 +458,12 @@ impl Dispatcher {
     }
 }
 
+/// A time of the machine's clock on ours. The two run apart when the system's clock is set or the machine sleeps, so what
+/// counts is how long after the entry it lies.
+fn on_this_clock(time: At, at: At, now: At) -> At {
+    now.after_ms(time.as_ms().saturating_sub(at.as_ms()))
+}
+
 fn connection_of(
     sessions: &HashMap<SessionId, Session>,
     session: SessionId,
@@ -461,6 +483,37 @@ fn take_back(reserver: &mut Reserver, hand_outs: &[HandOut]) {
     for hand_out in hand_outs {
         for (chunk, token) in &hand_out.chunks {
             reserver.release(ChunkName { submission: hand_out.submission, chunk: *chunk }, *token);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use windlass_core::ids::{ChunkIndex, SubmissionId};
+
+    #[test]
+    fn a_retry_waits_as_long_as_it_should_however_far_the_two_clocks_are_apart() {
+        let times = SessionTimes { heartbeat_ms: 1_000, grace_ms: 1_000 };
+        for machine_at in [At::from_ms(1), At::from_ms(1 << 50)] {
+            let (lost, _) = mpsc::unbounded_channel();
+            let mut dispatcher = Dispatcher::new(Clock::start(), times, lost);
+            let delayed = vec![(ChunkIndex(0), machine_at.after_ms(70))];
+            let submission = SubmissionId::from_u64(1).unwrap();
+            let unsettled = vec![Unsettled {
+                submission,
+                round: 0,
+                ranges: vec![std::ops::Range { start: 0, end: 1 }],
+                delayed,
+            }];
+            let now = At::from_ms(1 << 40);
+            dispatcher
+                .handle(Event::Led { epoch: Epoch(1), at: machine_at, token_key: [0; 16], unsettled }, now);
+            assert_eq!(dispatcher.next_tick(), Some(now.after_ms(70)));
+            dispatcher.tick(now.after_ms(69));
+            assert_eq!(dispatcher.status().ready, 0);
+            dispatcher.tick(now.after_ms(70));
+            assert_eq!(dispatcher.status().ready, 1);
         }
     }
 }

@@ -70,14 +70,14 @@ impl Service {
             strategy: request.strategy,
             asker,
         })));
-        let answered = async {
-            let (hand_outs, until) = answer.await.ok()?;
-            Some(self.reservations(&hand_outs, until))
-        };
-        // Dropping the receiver withdraws the ask; what was handed out meanwhile goes back unharmed. An ask that does not
-        // wish to wait is answered at once.
+        let mut asked = Asked { service: self, answer };
+        // An ask that does not wish to wait is answered at once.
         let limit = if wait.is_zero() { Duration::from_secs(10) } else { wait };
-        let reservations = tokio::time::timeout(limit, answered).await.ok().flatten().unwrap_or_default();
+        let answered = tokio::time::timeout(limit, &mut asked.answer).await;
+        let reservations = match answered {
+            Ok(Ok((hand_outs, until))) => self.reservations(&hand_outs, until),
+            Ok(Err(_)) | Err(_) => Vec::new(),
+        };
         metrics::counter!("windlass_reserved_chunks_total").increment(reservations.len() as u64);
         Ok(ReserveResponse { reservations })
     }
@@ -249,6 +249,25 @@ impl Service {
                 Verdict::SubmissionOver
             }
             Standing::Settled => Verdict::AlreadyDone,
+        }
+    }
+}
+
+/// An ask whose caller may go away at any moment: what was handed out and never looked at goes back unharmed.
+struct Asked<'a> {
+    service: &'a Service,
+    answer: oneshot::Receiver<(Vec<HandOut>, At)>,
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        self.answer.close();
+        if let Ok((hand_outs, _)) = self.answer.try_recv() {
+            let names = |it: HandOut| {
+                let submission = it.submission;
+                it.chunks.into_iter().map(move |(chunk, token)| (ChunkName { submission, chunk }, token))
+            };
+            drop(self.service.release(hand_outs.into_iter().flat_map(names).collect()));
         }
     }
 }
