@@ -1,4 +1,9 @@
 //! What went wrong when Opsqueue was run, one test for each: none of it happens here.
+//!
+//! Three stand elsewhere, where the part that could go wrong can be hurt: that a write error is told to the caller and
+//! counts as nothing (`a_failed_sync_stops_the_node_and_the_caller_hears_why`, in the order's stories), that nothing is
+//! acknowledged before its fsync (`nothing_is_acknowledged_or_applied_before_its_sync`, there too), and that crashes are
+//! tested at all (`killed.rs`).
 
 #![expect(clippy::unwrap_used, reason = "a test ends where it meets an error")]
 
