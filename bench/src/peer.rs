@@ -4,9 +4,10 @@ use anyhow::Context;
 use std::path::Path;
 use tokio::process::Command;
 
-/// Chunks a second of Opsqueue with so many consumers and this backlog; none if its driver is not built.
+/// Chunks a second of Opsqueue in a mode of its driver, with so many consumers and this backlog; none if its driver is not built.
 pub(crate) async fn opsqueue(
     driver: &Path,
+    mode: &str,
     consumers: usize,
     backlog: u64,
     seconds: u64,
@@ -17,7 +18,7 @@ pub(crate) async fn opsqueue(
     }
     let output = Command::new(driver)
         .args(["--consumers", &consumers.to_string(), "--backlog", &backlog.to_string()])
-        .args(["--seconds", &seconds.to_string(), "--mode", "one_by_one"])
+        .args(["--seconds", &seconds.to_string(), "--mode", mode])
         .output()
         .await?;
     anyhow::ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -145,7 +145,10 @@ async fn load(options: &Options) -> anyhow::Result<Vec<Figure>> {
     let submission = load::submit(&server.client, BACKLOG).await?;
     let by_default = load::consume_by_default(&server.client, CONSUMERS, submission).await?;
     server.stop()?;
-    let peer = peer::opsqueue(&options.opsqueue, CONSUMERS, BACKLOG, options.seconds.max(10)).await?;
+    let peer =
+        peer::opsqueue(&options.opsqueue, "one_by_one", CONSUMERS, BACKLOG, options.seconds.max(10)).await?;
+    let batched =
+        peer::opsqueue(&options.opsqueue, "batched", CONSUMERS, BACKLOG, options.seconds.max(10)).await?;
     figures.push(plain("reserve + complete one by one, 16 consumers", one_by_one.rate()));
 
     let data = data_folder()?;
@@ -159,7 +162,11 @@ async fn load(options: &Options) -> anyhow::Result<Vec<Figure>> {
     server.stop()?;
     if let Some(peer) = peer {
         let compared = [
-            ("each with its own client and its defaults", by_default, Bar::AtLeast(100.0)),
+            (
+                "its client one by one, ours with its defaults, which prefetch 4 chunks",
+                by_default,
+                Bar::AtLeast(100.0),
+            ),
             ("each chunk acknowledged before the next is reserved, here only", one_by_one, Bar::None),
         ];
         for (mode, done, bar) in compared {
@@ -171,6 +178,15 @@ async fn load(options: &Options) -> anyhow::Result<Vec<Figure>> {
                 behind: format!("{:.0}/s : {peer:.0}/s", done.rate()),
             });
         }
+    }
+    if let Some(batched) = batched {
+        figures.push(Figure {
+            what: "16 consumers, backlog 10^6 : Opsqueue 0.30.3; its client 100 chunks at a time, ours with its defaults".into(),
+            value: by_default.rate() / batched,
+            unit: "×",
+            bar: Bar::None,
+            behind: format!("{:.0}/s : {batched:.0}/s", by_default.rate()),
+        });
     }
     figures.push(plain("reserve + complete pipelined, 16 consumers", pipelined.rate()));
     figures.extend(per_chunk(used));
