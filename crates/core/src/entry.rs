@@ -4,7 +4,7 @@
 //! - Stored numbers (`#[n(..)]`) are forever: a field or variant is added with a new number and a default, never
 //!   renumbered. An unknown command number does not decode.
 
-use crate::batch::submissions::{ChunkCounts, SubmissionState, Submit};
+use crate::batch::submissions::{ChunkCounts, SubmissionState, Submit, Traits};
 use crate::ids::{Attempt, ChunkIndex, ContinuationToken, Epoch, SenderId, Shard, SubmissionId};
 use crate::time::At;
 use minicbor::bytes::ByteVec;
@@ -367,6 +367,15 @@ pub enum Effect {
         ranges: Vec<Range<u64>>,
         /// How far the submission is now.
         counts: ChunkCounts,
+        /// What strategies go by.
+        traits: Traits,
+    },
+    /// What strategies go by of a running submission is different from now on.
+    Changed {
+        /// The submission.
+        submission: SubmissionId,
+        /// What they go by now.
+        traits: Traits,
     },
     /// These chunks are done and must not be handed out any more.
     Done {

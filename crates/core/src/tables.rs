@@ -32,11 +32,13 @@ pub enum Table {
     RepliesByTime = 9,
     /// (field, value, submission): finds submissions by metadata.
     Found = 10,
+    /// What strategies go by of running submissions; small, so that a start need not read payloads.
+    Traits = 11,
 }
 
 impl Table {
     /// Every table, in the order of its number.
-    pub const ALL: [Table; 10] = [
+    pub const ALL: [Table; 11] = [
         Table::Meta,
         Table::Submissions,
         Table::Abouts,
@@ -47,6 +49,7 @@ impl Table {
         Table::Replies,
         Table::RepliesByTime,
         Table::Found,
+        Table::Traits,
     ];
 
     /// The table's number as stored.
@@ -72,6 +75,7 @@ impl Table {
             Table::Replies => "replies",
             Table::RepliesByTime => "replies_by_time",
             Table::Found => "found",
+            Table::Traits => "traits",
         }
     }
 }

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock, RwLockReadGuard};
+use windlass_core::batch::reserver::Reserver;
 use windlass_core::entry::{Command, EntryGroup, Outcome};
 use windlass_core::ids::ContinuationToken;
 use windlass_core::machine::Machine;
@@ -114,13 +115,13 @@ impl Applier {
         let is_own = group.sender == self.waiting.sender();
         let mut effects = Vec::new();
         for entry in group.into_entries() {
-            let (token, is_lead) = (entry.token, matches!(entry.command, Command::Lead(_)));
+            let (token, seed, is_lead) = (entry.token, entry.seed, matches!(entry.command, Command::Lead(_)));
             let mut applied = machine.apply(entry);
             effects.append(&mut applied.effects);
             if is_lead && matches!(applied.outcome, Outcome::Led { .. }) {
                 // What came before in this group belongs to the leadership that has just ended.
                 given.tell_effects(machine, &mut effects);
-                given.told.push(self.led(machine, token, is_own));
+                given.told.push(self.led(machine, token, seed, is_own));
             }
             if is_own {
                 given.outcomes.push((token, applied.outcome));
@@ -129,17 +130,20 @@ impl Applier {
         given.tell_effects(machine, &mut effects);
     }
 
-    fn led(&self, machine: &mut Machine<DiskTables>, token: ContinuationToken, is_own: bool) -> Told {
+    fn led(
+        &self,
+        machine: &mut Machine<DiskTables>,
+        token: ContinuationToken,
+        seed: u64,
+        is_own: bool,
+    ) -> Told {
         if !is_own || !self.role.is_claimed(token) {
             return Told::Superseded;
         }
         machine.flush();
-        let event = RoleEvent::Led {
-            epoch: machine.epoch(),
-            at: machine.at(),
-            token_key: machine.token_key(),
-            unsettled: machine.unsettled().collect(),
-        };
+        let (epoch, at, token_key) = (machine.epoch(), machine.at(), machine.token_key());
+        let reserver = Box::new(Reserver::new(epoch, token_key, seed, machine.unsettled()));
+        let event = RoleEvent::Led { epoch, at, token_key, reserver };
         Told::Led { claim: token, event }
     }
 }

@@ -1,19 +1,19 @@
 //! Role: what the leader's roles are told, in the order of the log.
 //!
 //! Invariants
-//! - `Led` comes at the very point of the log where the leadership begins: its `unsettled` is the state there, and every
+//! - `Led` comes at the very point of the log where the leadership begins: its `reserver` knows the state there, and every
 //!   effect after that point follows, none of an earlier one.
 //! - `Lost` comes once for each `Led`; no effect comes between `Lost` and the next `Led`.
 
 use std::sync::{Mutex, MutexGuard};
 use tokio::sync::mpsc::UnboundedSender;
-use windlass_core::batch::state::Unsettled;
+use windlass_core::batch::reserver::Reserver;
 use windlass_core::entry::Effect;
 use windlass_core::ids::{ContinuationToken, Epoch};
 use windlass_core::time::At;
 
 /// What happens to this node's role, for whoever acts as the leader.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug)]
 pub enum RoleEvent {
     /// This node leads from here on.
     Led {
@@ -23,8 +23,8 @@ pub enum RoleEvent {
         at: At,
         /// The key that reservation tokens are made with.
         token_key: [u8; 16],
-        /// What can be handed out.
-        unsettled: Vec<Unsettled>,
+        /// What can be handed out, none of it out.
+        reserver: Box<Reserver>,
     },
     /// What the applied commands of one group ask of the leader, in order.
     Effects {
@@ -128,15 +128,22 @@ mod tests {
     use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
     fn led(epoch: u32) -> RoleEvent {
-        RoleEvent::Led { epoch: Epoch(epoch), at: At::from_ms(5), token_key: [0; 16], unsettled: Vec::new() }
+        let reserver = Box::new(Reserver::new(Epoch(epoch), [0; 16], 0, std::iter::empty()));
+        RoleEvent::Led { epoch: Epoch(epoch), at: At::from_ms(5), token_key: [0; 16], reserver }
     }
 
     fn effects(ms: u64) -> RoleEvent {
         RoleEvent::Effects { at: At::from_ms(ms), effects: Vec::new() }
     }
 
-    fn told(events: &mut UnboundedReceiver<RoleEvent>) -> Vec<RoleEvent> {
-        std::iter::from_fn(|| events.try_recv().ok()).collect()
+    /// Each event as a word: the epoch of a leadership, the time of effects.
+    fn told(events: &mut UnboundedReceiver<RoleEvent>) -> Vec<String> {
+        let in_a_word = |event| match event {
+            RoleEvent::Led { epoch, .. } => format!("led {}", epoch.0),
+            RoleEvent::Effects { at, .. } => format!("effects {}", at.as_ms()),
+            RoleEvent::Lost => "lost".to_owned(),
+        };
+        std::iter::from_fn(|| events.try_recv().ok()).map(in_a_word).collect()
     }
 
     #[test]
@@ -152,7 +159,7 @@ mod tests {
         role.lose();
         role.lose();
         role.tell(vec![Told::Effects(effects(3))]);
-        assert_eq!(told(&mut events), [led(4), effects(2), RoleEvent::Lost]);
+        assert_eq!(told(&mut events), ["led 4", "effects 2", "lost"]);
     }
 
     #[test]
@@ -167,7 +174,7 @@ mod tests {
             Told::Superseded,
             Told::Led { claim: ContinuationToken(2), event: led(5) },
         ]);
-        assert_eq!(told(&mut events), [led(5)]);
+        assert_eq!(told(&mut events), ["led 5"]);
     }
 
     #[test]
@@ -180,6 +187,6 @@ mod tests {
             Told::Superseded,
             Told::Effects(effects(9)),
         ]);
-        assert_eq!(told(&mut events), [led(4), RoleEvent::Lost]);
+        assert_eq!(told(&mut events), ["led 4", "lost"]);
     }
 }

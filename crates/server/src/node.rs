@@ -194,9 +194,9 @@ fn ignore_missing(error: std::io::Error) -> std::io::Result<()> {
 async fn tell_roles(service: Service, mut events: mpsc::UnboundedReceiver<RoleEvent>) {
     while let Some(event) = events.recv().await {
         let told = match event {
-            RoleEvent::Led { epoch, at, token_key, unsettled } => {
+            RoleEvent::Led { at, token_key, reserver, .. } => {
                 service.set_token_key(Some(token_key));
-                Event::Led { epoch, at, token_key, unsettled }
+                Event::Led { at, reserver }
             }
             RoleEvent::Effects { at, effects } => {
                 service.announcer().announce(&effects);

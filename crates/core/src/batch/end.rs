@@ -1,6 +1,6 @@
 //! cancel and retry-failed: ending a submission by hand, and giving a failed one another round.
 
-use super::state::BatchState;
+use super::state::{BatchState, traits_of};
 use super::submissions::{Finished, SubmissionState};
 use crate::entry::{Applied, Effect, Outcome, Refusal};
 use crate::ids::SubmissionId;
@@ -59,6 +59,8 @@ pub(crate) fn retry_failed(state: &mut BatchState, tables: &mut dyn Tables, id: 
 
         // Nothing below can be refused.
         tables.delete(Table::History, &id.key());
+        let traits = traits_of(tables, id);
+        tables.put(Table::Traits, &id.key(), rows::encode(&traits));
         state.begin(id, finished.submission);
     }
     let counts = state.change(id, |submission| {
@@ -77,6 +79,7 @@ pub(crate) fn retry_failed(state: &mut BatchState, tables: &mut dyn Tables, id: 
             round: unsettled.round,
             ranges: unsettled.ranges,
             counts,
+            traits: unsettled.traits,
         }],
     }
 }

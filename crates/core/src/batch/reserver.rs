@@ -101,7 +101,12 @@ pub struct Reserver {
 
 impl Reserver {
     /// The reserver of a leadership that begins.
-    pub fn new(epoch: Epoch, token_key: [u8; 16], seed: u64, unsettled: &[Unsettled]) -> Reserver {
+    pub fn new(
+        epoch: Epoch,
+        token_key: [u8; 16],
+        seed: u64,
+        unsettled: impl Iterator<Item = Unsettled>,
+    ) -> Reserver {
         let mut reserver = Reserver {
             epoch,
             token_key,
@@ -125,9 +130,20 @@ impl Reserver {
         reserver
     }
 
+    /// Moves the times of waiting retries from the machine's clock to the one that ticks.
+    pub fn move_retries(&mut self, mut moved: impl FnMut(At) -> At) {
+        self.delayed.values_mut().for_each(|retry_at| *retry_at = moved(*retry_at));
+        self.by_delay = self.delayed.iter().map(|(name, retry_at)| (*retry_at, *name)).collect();
+    }
+
     /// How many chunks could be handed out now.
     pub fn ready_len(&self) -> u64 {
         self.ready.len()
+    }
+
+    /// How many chunks of a submission could be handed out now.
+    pub fn ready_len_of(&self, submission: SubmissionId) -> u64 {
+        self.ready.len_of(submission)
     }
 
     /// How many chunks are out.
@@ -271,6 +287,7 @@ impl Reserver {
                 self.put_ready(*submission, *round, ranges);
                 self.keep_out_what_is_out(*submission);
             }
+            Effect::Changed { .. } => {}
             Effect::Done { submission, chunks, .. } => {
                 chunks
                     .iter()

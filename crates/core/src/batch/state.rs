@@ -9,7 +9,7 @@
 //! - `unsettled` is the sum of the running submissions' unsettled chunks.
 
 use super::chunks::{Block, BlockName, BlockNumber, Place};
-use super::submissions::{Finished, Submission, SubmissionState};
+use super::submissions::{Finished, Submission, SubmissionState, Traits};
 use crate::entry::Effect;
 use crate::ids::{ChunkIndex, SubmissionId};
 use crate::limits::CHUNKS_PER_BLOCK;
@@ -40,6 +40,18 @@ pub struct Unsettled {
     pub ranges: Vec<Range<u64>>,
     /// Those among them that wait for a retry, with the time it may begin.
     pub delayed: Vec<(ChunkIndex, At)>,
+    /// What strategies go by.
+    pub traits: Traits,
+}
+
+/// What strategies go by of a submission, as its row says; of one whose row an earlier build wrote, as its producer said.
+pub(crate) fn traits_of(tables: &dyn Tables, id: SubmissionId) -> Traits {
+    let key = id.key();
+    if let Some(row) = tables.get(Table::Traits, &key) {
+        return rows::decode(Table::Traits, &key, &row);
+    }
+    let about = tables.get(Table::Abouts, &key).expect("every submission has its about row");
+    Traits::of(&rows::decode(Table::Abouts, &key, &about))
 }
 
 impl BatchState {
@@ -143,6 +155,7 @@ impl BatchState {
         }
         let counts = submission.counts;
         tables.delete(Table::Submissions, &id.key());
+        tables.delete(Table::Traits, &id.key());
         tables.put(Table::History, &id.key(), rows::encode(&Finished { submission, state, finished_at: at }));
         Effect::Over { submission: id, state, counts }
     }
@@ -166,8 +179,13 @@ impl BatchState {
     pub(crate) fn unsettled_of(&self, tables: &dyn Tables, id: SubmissionId) -> Option<Unsettled> {
         let submission = self.submissions.get(&id)?;
         let total = submission.counts.total;
-        let mut unsettled =
-            Unsettled { submission: id, round: submission.round, ranges: Vec::new(), delayed: Vec::new() };
+        let mut unsettled = Unsettled {
+            submission: id,
+            round: submission.round,
+            ranges: Vec::new(),
+            delayed: Vec::new(),
+            traits: traits_of(tables, id),
+        };
         let mut known_to = 0;
         if submission.is_touched() {
             for (key, value) in tables.scan_prefix(Table::Blocks, &id.key()) {

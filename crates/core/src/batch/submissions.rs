@@ -155,6 +155,27 @@ fn problem_of_metadata(field: &str, value: &MetaValue) -> Option<String> {
     }
 }
 
+/// What strategies go by: a submission's priority and metadata as they are now, and whether it is held back.
+#[derive(Debug, Clone, PartialEq, Default, Encode, Decode)]
+pub struct Traits {
+    /// For `CustomPriority`: higher goes first.
+    #[n(0)]
+    pub priority: i64,
+    /// Strategic metadata.
+    #[n(1)]
+    pub metadata: Metadata,
+    /// Nothing more of it is handed out until somebody resumes it.
+    #[n(2)]
+    pub paused: bool,
+}
+
+impl Traits {
+    /// The traits of a submission that comes in.
+    pub fn of(submit: &Submit) -> Traits {
+        Traits { priority: submit.priority, metadata: submit.metadata.clone(), paused: false }
+    }
+}
+
 /// Where the bytes of a submission's chunks are.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 pub enum Input {

@@ -2,7 +2,7 @@
 
 use super::listing::found_key;
 use super::state::BatchState;
-use super::submissions::{Submission, Submit};
+use super::submissions::{Submission, Submit, Traits};
 use crate::entry::{Applied, Effect, Outcome};
 use crate::ids::SubmissionId;
 use crate::rows;
@@ -21,6 +21,8 @@ pub(crate) fn submit(
     let counts = submission.counts;
     state.begin(id, submission);
     tables.put(Table::Abouts, &id.key(), rows::encode(submit));
+    let traits = Traits::of(submit);
+    tables.put(Table::Traits, &id.key(), rows::encode(&traits));
     for (field, value) in &submit.metadata {
         tables.put(Table::Found, &found_key(field, value, Some(id)), Vec::new());
     }
@@ -31,6 +33,7 @@ pub(crate) fn submit(
             round: 0,
             ranges: vec![std::ops::Range { start: 0, end: submit.chunks }],
             counts,
+            traits,
         }],
     }
 }

@@ -67,7 +67,7 @@ impl Leader {
         let mut leader = Leader {
             chance: Seeded::new(seed),
             machine: Machine::open(MemoryTables::default()),
-            reserver: Reserver::new(Epoch(0), [0; 16], 0, &[]),
+            reserver: Reserver::new(Epoch(0), [0; 16], 0, std::iter::empty()),
             now: At::from_ms(1_750_000_000_000),
             entries: 0,
             in_flight: VecDeque::new(),
@@ -274,7 +274,7 @@ impl Leader {
         self.apply(epoch, Command::Lead(Lead { shard: Shard::default() }));
         let unsettled: Vec<_> = self.machine.unsettled().collect();
         let seed = self.chance.draw();
-        self.reserver = Reserver::new(epoch, self.machine.token_key(), seed, &unsettled);
+        self.reserver = Reserver::new(epoch, self.machine.token_key(), seed, unsettled.iter().cloned());
         self.losses.clear();
         self.known.clear();
         for it in unsettled {
@@ -336,6 +336,7 @@ impl Leader {
                     Some(retry_at) => drop(self.known.insert(name, Whereabouts::Delayed(*retry_at))),
                 }
             }
+            Effect::Changed { .. } => {}
             Effect::Over { submission, .. } => {
                 self.known.retain(|name, _| name.submission != *submission);
                 self.losses.retain(|name, _| name.submission != *submission);

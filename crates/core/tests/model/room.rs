@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use windlass_core::batch::settle::FailureRow;
 use windlass_core::batch::state::Unsettled;
-use windlass_core::batch::submissions::{ChunkCounts, OnFailure, Submission, SubmissionState, Submit};
+use windlass_core::batch::submissions::{
+    ChunkCounts, OnFailure, Submission, SubmissionState, Submit, Traits,
+};
 use windlass_core::entry::{
     Applied, Command, Complete, Effect, Entry, Fail, FailedAttempt, Outcome, Output, Refusal, Settled,
 };
@@ -102,8 +104,13 @@ impl Handed {
 
     /// What of it can be handed out.
     pub(crate) fn unsettled(&self, submission: SubmissionId) -> Unsettled {
-        let mut unsettled =
-            Unsettled { submission, round: self.round, ranges: Vec::new(), delayed: Vec::new() };
+        let mut unsettled = Unsettled {
+            submission,
+            round: self.round,
+            ranges: Vec::new(),
+            delayed: Vec::new(),
+            traits: Traits::of(&self.submit),
+        };
         for (index, chunk) in (0..).zip(&self.chunks).filter(|(_, chunk)| chunk.is_unsettled(self.round)) {
             push(&mut unsettled.ranges, index);
             let delay = chunk.failure.as_ref().filter(|it| it.round == self.round).and_then(|it| it.retry_at);
@@ -206,6 +213,7 @@ impl Room {
                 round: 0,
                 ranges: vec![Range { start: 0, end: submit.chunks }],
                 counts,
+                traits: Traits::of(submit),
             }],
         }
     }
@@ -291,10 +299,10 @@ impl Room {
         handed.round += 1;
         handed.state = SubmissionState::Running;
         handed.finished_at = None;
-        let (Unsettled { round, ranges, .. }, counts) = (handed.unsettled(id), handed.counts());
+        let (Unsettled { round, ranges, traits, .. }, counts) = (handed.unsettled(id), handed.counts());
         Applied {
             outcome: Outcome::Retried { chunks: counts.unsettled() },
-            effects: vec![Effect::Ready { submission: id, round, ranges, counts }],
+            effects: vec![Effect::Ready { submission: id, round, ranges, counts, traits }],
         }
     }
 }

@@ -31,7 +31,7 @@ impl Leader {
     pub(crate) fn new() -> Leader {
         let mut leader = Leader {
             machine: Machine::open(MemoryTables::default()),
-            reserver: Reserver::new(Epoch(0), [0; 16], 0, &[]),
+            reserver: Reserver::new(Epoch(0), [0; 16], 0, std::iter::empty()),
             now: BEGIN,
             entries: 0,
         };
@@ -45,7 +45,7 @@ impl Leader {
         self.apply_under(epoch, Command::Lead(Lead { shard: Shard::default() }));
         self.machine = Machine::open(self.machine.tables().clone());
         let unsettled: Vec<_> = self.machine.unsettled().collect();
-        self.reserver = Reserver::new(epoch, self.machine.token_key(), 1, &unsettled);
+        self.reserver = Reserver::new(epoch, self.machine.token_key(), 1, unsettled.into_iter());
     }
 
     /// Applies a command, absorbs its effects, and audits both.

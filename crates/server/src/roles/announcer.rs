@@ -110,6 +110,8 @@ fn announcement(effect: &Effect) -> Option<Announcement> {
         Effect::Done { submission, counts, .. } | Effect::Failed { submission, counts, .. } => {
             Some(running(submission, counts, false))
         }
+        // How far it is has not changed.
+        Effect::Changed { .. } => None,
         Effect::Over { submission, state, counts } => {
             Some(Announcement { submission: *submission, state: *state, counts: *counts, is_new: false })
         }

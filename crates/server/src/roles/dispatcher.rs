@@ -13,11 +13,10 @@ use crate::limits::HEARTBEATS_MISSED_MAX;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use tokio::sync::{mpsc, oneshot};
 use windlass_core::batch::reserver::{HandOut, Holder, LostTooOften, Reserver, SessionId, Standing};
-use windlass_core::batch::state::Unsettled;
 use windlass_core::batch::strategy::Strategy;
 use windlass_core::batch::tokens::AttemptToken;
 use windlass_core::entry::Effect;
-use windlass_core::ids::{ChunkName, Epoch};
+use windlass_core::ids::ChunkName;
 use windlass_core::time::At;
 
 /// What the Dispatcher is told and asked.
@@ -25,14 +24,10 @@ use windlass_core::time::At;
 pub enum Event {
     /// This node leads from here on.
     Led {
-        /// Under this epoch.
-        epoch: Epoch,
         /// The machine's time.
         at: At,
-        /// The key of tokens.
-        token_key: [u8; 16],
-        /// What can be handed out.
-        unsettled: Vec<Unsettled>,
+        /// What can be handed out, none of it out.
+        reserver: Box<Reserver>,
     },
     /// Entries were applied.
     Effects {
@@ -244,10 +239,9 @@ impl Dispatcher {
     /// Handles one event; call [`Dispatcher::serve_waiting`] after it.
     pub fn handle(&mut self, event: Event, now: At) {
         match event {
-            Event::Led { epoch, at, token_key, mut unsettled } => {
-                let delays = unsettled.iter_mut().flat_map(|it| &mut it.delayed);
-                delays.for_each(|(_, retry_at)| *retry_at = on_this_clock(*retry_at, at, now));
-                self.reserver = Some(Reserver::new(epoch, token_key, unguessable(), &unsettled));
+            Event::Led { at, mut reserver } => {
+                reserver.move_retries(|retry_at| on_this_clock(retry_at, at, now));
+                self.reserver = Some(*reserver);
             }
             Event::Effects { at, effects } => {
                 for mut effect in effects {
@@ -490,7 +484,9 @@ fn take_back(reserver: &mut Reserver, hand_outs: &[HandOut]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use windlass_core::ids::{ChunkIndex, SubmissionId};
+    use windlass_core::batch::state::Unsettled;
+    use windlass_core::batch::submissions::Traits;
+    use windlass_core::ids::{ChunkIndex, Epoch, SubmissionId};
 
     #[test]
     fn a_retry_waits_as_long_as_it_should_however_far_the_two_clocks_are_apart() {
@@ -505,10 +501,11 @@ mod tests {
                 round: 0,
                 ranges: vec![std::ops::Range { start: 0, end: 1 }],
                 delayed,
+                traits: Traits::default(),
             }];
             let now = At::from_ms(1 << 40);
-            dispatcher
-                .handle(Event::Led { epoch: Epoch(1), at: machine_at, token_key: [0; 16], unsettled }, now);
+            let reserver = Box::new(Reserver::new(Epoch(1), [0; 16], 0, unsettled.into_iter()));
+            dispatcher.handle(Event::Led { at: machine_at, reserver }, now);
             assert_eq!(dispatcher.next_tick(), Some(now.after_ms(70)));
             dispatcher.tick(now.after_ms(69));
             assert_eq!(dispatcher.status().ready, 0);
