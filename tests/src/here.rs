@@ -65,6 +65,11 @@ impl Here {
         answered(self.http.post(self.url(path)).json(&body)).await
     }
 
+    /// Patches with JSON.
+    pub async fn patch(&self, path: &str, body: Value) -> Answered {
+        answered(self.http.patch(self.url(path)).json(&body)).await
+    }
+
     /// Gets a path.
     pub async fn get(&self, path: &str) -> Answered {
         answered(self.http.get(self.url(path))).await

@@ -80,6 +80,9 @@ pub struct SubmissionInfo {
     /// `running`, `completed`, `failed` or `cancelled`.
     #[schema(value_type = String)]
     pub state: SubmissionState,
+    /// Whether it runs and nothing more of it is handed out.
+    #[serde(default)]
+    pub paused: bool,
     /// How far it is.
     pub chunks: ChunkProgress,
     /// Attempts that failed, in all.

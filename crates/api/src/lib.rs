@@ -1,9 +1,11 @@
 //! The wire: what goes through Windlass's doors, shared by server and clients.
 //!
-//! [`json`] is the HTTP interface, [`frames`] the WebSocket of consumers, [`problem`] the errors of both, [`objects`] the
-//! names of chunks' bytes in the object store, [`blob`] how bytes look in JSON.
+//! [`json`] is the HTTP interface, [`changes`] the part of it that changes submissions, [`frames`] the WebSocket of
+//! consumers, [`problem`] the errors of both, [`objects`] the names of chunks' bytes in the object store, [`blob`] how
+//! bytes look in JSON.
 
 pub mod blob;
+pub mod changes;
 pub mod frames;
 pub mod json;
 pub mod objects;

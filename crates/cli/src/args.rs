@@ -5,6 +5,7 @@ use crate::metadata::Pair;
 use clap::{ArgAction, Args, Parser, Subcommand};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 use windlass_client::{Client, OnFailure, Strategy, SubmissionId, SubmissionState};
 
@@ -73,7 +74,7 @@ pub(crate) enum Command {
     /// with the end of its stderr as the reason. Ctrl-C finishes what runs and gives back the rest; a second one stops at
     /// once.
     Work(Work),
-    /// Look at submissions, wait for them, end them, read their results
+    /// Look at submissions, wait for them, change, pause and end them, read their results
     Submissions(Submissions),
     /// How the server is
     Status,
@@ -193,7 +194,8 @@ pub(crate) struct Work {
     /// How many run at the same time
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub(crate) concurrency: usize,
-    /// Which chunks first: Random, OldestFirst, NewestFirst, or a strategy as JSON
+    /// Which chunks first: a name such as Random, OldestFirst or NewestFirst, or blocks within blocks such as
+    /// 'OrElse(SelectOnly(mode=preview), Fair(company_id))'; JSON will do too
     #[arg(long, value_parser = strategy, default_value = "Random")]
     pub(crate) strategy: Strategy,
     /// How many chunks to hold beyond those that run [default: as many as run, and at least 4]
@@ -230,16 +232,16 @@ pub(crate) enum SubmissionsCommand {
         /// The submission
         id: SubmissionId,
     },
-    /// End one; its remaining chunks are skipped
-    Cancel {
-        /// The submission
-        id: SubmissionId,
-    },
-    /// Give what failed or was skipped in one another round
-    RetryFailed {
-        /// The submission
-        id: SubmissionId,
-    },
+    /// Say anew what is said of running ones: their priority, metadata and limits
+    Change(Change),
+    /// Hand out nothing more of running ones; what is out goes on
+    Pause(Which),
+    /// Hand out paused ones again
+    Resume(Which),
+    /// End running ones; their remaining chunks are skipped
+    Cancel(Which),
+    /// Give what failed or was skipped another round
+    RetryFailed(Which),
     /// Write the outputs of one in the order of its chunks, as they come
     Results(Results),
 }
@@ -258,6 +260,62 @@ pub(crate) struct List {
     /// Where to go on, as the page before said
     #[arg(long, value_name = "ID")]
     pub(crate) cursor: Option<SubmissionId>,
+}
+
+/// Which submissions: named one by one, or all that match.
+#[derive(Debug, Args)]
+pub(crate) struct Which {
+    /// The submissions
+    #[arg(
+        value_name = "ID",
+        required_unless_present_any = ["matching", "state"],
+        conflicts_with_all = ["matching", "state"]
+    )]
+    pub(crate) ids: Vec<SubmissionId>,
+    /// Instead of ids: all with this metadata; may be given several times. They are counted, and you are asked
+    #[arg(long = "where", value_name = "FIELD=VALUE")]
+    pub(crate) matching: Vec<Pair>,
+    /// Instead of ids, or with --where: those in this state [default: those that it can be done with]
+    #[arg(long, value_parser = state, value_name = "running|completed|failed|cancelled")]
+    pub(crate) state: Option<SubmissionState>,
+    /// Only count them
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Do it without asking
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Change {
+    #[command(flatten)]
+    pub(crate) which: Which,
+    #[command(flatten)]
+    pub(crate) wanted: Wanted,
+}
+
+/// What should be different; what is not named stays as it is.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = true)]
+pub(crate) struct Wanted {
+    /// For the strategy CustomPriority: higher goes first
+    #[arg(long, allow_negative_numbers = true, value_name = "N")]
+    pub(crate) priority: Option<i64>,
+    /// Put a metadata field, or replace its value; may be given several times
+    #[arg(long, value_name = "FIELD=VALUE")]
+    pub(crate) set: Vec<Pair>,
+    /// Take a metadata field away; may be given several times
+    #[arg(long, value_name = "FIELD")]
+    pub(crate) unset: Vec<String>,
+    /// How often a chunk may be tried, from its next failure on
+    #[arg(long, value_name = "N")]
+    pub(crate) attempts_max: Option<u32>,
+    /// How long the first retry waits, such as 5s or 250ms; each further one twice as long
+    #[arg(long, value_parser = humantime::parse_duration, value_name = "TIME")]
+    pub(crate) retry_delay: Option<Duration>,
+    /// When the next chunk is out of attempts: skip the rest, or go on with it
+    #[arg(long, value_parser = on_failure, value_name = "stop|continue")]
+    pub(crate) on_failure: Option<OnFailure>,
 }
 
 #[derive(Debug, Args)]
@@ -285,14 +343,11 @@ fn named<T: serde::de::DeserializeOwned>(text: &str, names: &str) -> Result<T, S
 }
 
 fn strategy(text: &str) -> Result<Strategy, String> {
-    let is_json = text.starts_with(['{', '"']);
-    let parsed = if is_json { serde_json::from_str(text) } else { serde_json::from_value(text.into()) };
-    parsed.map_err(|error| {
-        format!(
-            "{error}; a strategy is a name such as Random, OldestFirst or NewestFirst, or JSON such as \
-             {{\"SelectOnly\": {{\"field\": \"tenant\", \"value\": \"a\", \"inner\": \"Random\"}}}}"
-        )
-    })
+    if text.trim_start().starts_with(['{', '"']) {
+        let clue = "as text it is shorter, such as 'SelectOnly(tenant=acme)'";
+        return serde_json::from_str(text).map_err(|error| format!("{error}; {clue}"));
+    }
+    Strategy::from_str(text).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -307,13 +362,32 @@ mod tests {
     }
 
     #[test]
-    fn a_strategy_is_a_name_or_json_and_anything_else_is_refused_with_examples() {
-        assert_eq!(strategy("OldestFirst"), Ok(Strategy::OldestFirst));
-        assert_eq!(strategy("\"Random\""), Ok(Strategy::Random));
-        let nested = strategy(r#"{"OrElse": {"first": "Random", "fallback": "NewestFirst"}}"#).unwrap();
-        assert_eq!(nested.name(), "OrElse");
-        for wrong in ["random", "", "{", "{\"Random\": 3}"] {
-            assert!(strategy(wrong).unwrap_err().contains("SelectOnly"), "{wrong}");
+    fn a_strategy_is_text_or_json() {
+        let nested = strategy("OrElse(SelectOnly(mode=preview), Fair(company_id))").unwrap();
+        assert_eq!(nested.to_string(), "OrElse(SelectOnly(mode=preview, Random), Fair(company_id))");
+        assert_eq!(strategy(&serde_json::to_string(&nested).unwrap()), Ok(nested));
+        assert_eq!(strategy(" OldestFirst"), Ok(Strategy::OldestFirst));
+        assert_eq!(strategy(" \"Random\""), Ok(Strategy::Random));
+    }
+
+    #[test]
+    fn a_mistake_in_a_strategy_is_shown_with_its_place_and_in_json_with_a_shorter_way_to_say_it() {
+        let refused = |text| {
+            let args = ["windlass", "work", "--exec", "cat", "--strategy", text];
+            Cli::try_parse_from(args).expect_err(text).to_string()
+        };
+        let begin = |text| format!("error: invalid value '{text}' for '--strategy <STRATEGY>': ");
+        let misplaced = refused("MaxSimultaneous(company_id)");
+        let shown = "expected `,` and a limit such as 10 or 25% after the field
+  MaxSimultaneous(company_id)
+                            ^
+";
+        assert!(misplaced.starts_with(&(begin("MaxSimultaneous(company_id)") + shown)), "{misplaced}");
+        let unknown = refused("Nope");
+        assert!(unknown.contains("`Nope` is no strategy; there are Random, "), "{unknown}");
+        assert!(!unknown.contains("Lane"), "{unknown}");
+        for json in ["{", "{\"Random\": 3}", "{\"Lane\": {}}", "\"Randm\""] {
+            assert!(refused(json).contains("such as 'SelectOnly(tenant=acme)'"), "{json}");
         }
     }
 }

@@ -5,6 +5,7 @@
 
 mod args;
 mod bars;
+mod changing;
 mod demo;
 mod exit;
 mod log;

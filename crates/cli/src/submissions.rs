@@ -1,12 +1,16 @@
-//! `windlass submissions`: looks at submissions, waits for them, ends them.
+//! `windlass submissions`: looks at submissions, waits for them, and hands over to those who change them or read results.
 
 use crate::args::{Global, List, Submissions, SubmissionsCommand};
 use crate::bars;
-use crate::exit::{Exit, print, print_json, print_line};
+use crate::changing;
+use crate::exit::{Exit, print, print_json};
 use crate::metadata::Pair;
 use crate::results;
-use crate::table::{age, aligned, between, counted, grouped, short};
-use windlass_client::{ListQuery, Producer, SubmissionId, SubmissionInfo, SubmissionPage, SubmissionState};
+use crate::table::{age, aligned, between, grouped, short};
+use std::time::Duration;
+use windlass_client::{
+    BulkAction, ListQuery, OnFailure, Producer, SubmissionId, SubmissionInfo, SubmissionPage, SubmissionState,
+};
 
 pub(crate) async fn run(global: &Global, submissions: Submissions) -> Result<(), Exit> {
     let producer = Producer::new(global.client()?);
@@ -18,16 +22,15 @@ pub(crate) async fn run(global: &Global, submissions: Submissions) -> Result<(),
         }
         SubmissionsCommand::Show { id } => show(global, &client.show(id).await?),
         SubmissionsCommand::Wait { id } => wait(global, &producer, id).await,
-        SubmissionsCommand::Cancel { id } => {
-            let info = client.cancel(id).await?;
-            show_or_say(global, &info, &format!("cancelled {id}; {}", progress(&info)))
+        SubmissionsCommand::Change(it) => {
+            let action = BulkAction::Change(changing::request_of(&it.wanted)?);
+            changing::run(global, client, &it.which, action).await
         }
-        SubmissionsCommand::RetryFailed { id } => {
-            let retried = client.retry_failed(id).await?;
-            if global.json {
-                return print_json(&retried);
-            }
-            print_line(&format!("{} of {id} ready again", counted(retried.chunks, "chunk")))
+        SubmissionsCommand::Pause(which) => changing::run(global, client, &which, BulkAction::Pause).await,
+        SubmissionsCommand::Resume(which) => changing::run(global, client, &which, BulkAction::Resume).await,
+        SubmissionsCommand::Cancel(which) => changing::run(global, client, &which, BulkAction::Cancel).await,
+        SubmissionsCommand::RetryFailed(which) => {
+            changing::run(global, client, &which, BulkAction::RetryFailed).await
         }
         SubmissionsCommand::Results(it) => results::run(&producer, it).await,
     }
@@ -82,13 +85,7 @@ fn show_page(global: &Global, page: &SubmissionPage) -> Result<(), Exit> {
         .items
         .iter()
         .map(|info| {
-            vec![
-                info.id.to_string(),
-                info.state.to_string(),
-                progress(info),
-                age(&info.submitted_at),
-                metadata(info),
-            ]
+            vec![info.id.to_string(), state(info), progress(info), age(&info.submitted_at), metadata(info)]
         })
         .collect();
     print(aligned(&["ID", "STATE", "CHUNKS", "AGE", "METADATA"], &rows).as_bytes())?;
@@ -96,10 +93,6 @@ fn show_page(global: &Global, page: &SubmissionPage) -> Result<(), Exit> {
         eprintln!("there are more: --cursor {next}");
     }
     Ok(())
-}
-
-fn show_or_say(global: &Global, info: &SubmissionInfo, sentence: &str) -> Result<(), Exit> {
-    if global.json { print_json(info) } else { print_line(sentence) }
 }
 
 fn show(global: &Global, info: &SubmissionInfo) -> Result<(), Exit> {
@@ -110,7 +103,7 @@ fn show(global: &Global, info: &SubmissionInfo) -> Result<(), Exit> {
         info.finished_at.as_ref().map_or_else(String::new, |at| format!("{} ago{}", age(at), took(info)));
     let rows = [
         ("id", info.id.to_string()),
-        ("state", info.state.to_string()),
+        ("state", state(info)),
         ("chunks", progress(info)),
         ("submitted", format!("{} ago ({})", age(&info.submitted_at), info.submitted_at)),
         ("ended", ended),
@@ -118,6 +111,7 @@ fn show(global: &Global, info: &SubmissionInfo) -> Result<(), Exit> {
         ("priority", info.priority.to_string()),
         ("input", info.prefix.clone().unwrap_or_default()),
         ("attempts", format!("at most {} for a chunk; {} failed so far", info.attempts_max, info.failures)),
+        ("on failure", on_failure(info)),
         ("rounds", info.rounds.to_string()),
     ];
     let mut text = String::new();
@@ -143,8 +137,22 @@ fn show(global: &Global, info: &SubmissionInfo) -> Result<(), Exit> {
     print(text.as_bytes())
 }
 
+fn on_failure(info: &SubmissionInfo) -> String {
+    let rest = match info.on_failure {
+        OnFailure::Stop => "the rest is skipped",
+        OnFailure::Continue => "the rest goes on",
+    };
+    let delay = short(Duration::from_millis(info.retry_delay_ms));
+    format!("tried again after {delay}, then twice as late each time; when out of attempts {rest}")
+}
+
+/// Where a submission stands, in words.
+fn state(info: &SubmissionInfo) -> String {
+    if info.paused { format!("{}, paused", info.state) } else { info.state.to_string() }
+}
+
 /// How far a submission is, in words.
-fn progress(info: &SubmissionInfo) -> String {
+pub(crate) fn progress(info: &SubmissionInfo) -> String {
     let chunks = &info.chunks;
     let mut text = format!("{}/{} done", grouped(chunks.done), grouped(chunks.total));
     for (count, what) in [(chunks.failed, "failed"), (chunks.skipped, "skipped")] {

@@ -40,6 +40,9 @@ pub use results::ChunkResult;
 pub use socket::{ConsumeReceiver, ConsumeSender, ConsumeSocket, Welcome};
 
 pub use windlass_api::blob::Blob;
+pub use windlass_api::changes::{
+    BulkAction, BulkFilter, BulkRefusal, BulkRequest, BulkResponse, ChangeRequest,
+};
 pub use windlass_api::json::{
     ChunkProgress, ListQuery, SubmissionEvent, SubmissionInfo, SubmissionPage, SubmitRequest,
 };

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http::Method;
 use serde::Serialize;
 use std::time::Duration;
+use windlass_api::changes::{BulkRequest, BulkResponse, ChangeRequest};
 use windlass_api::json::{
     CompleteRequest, EventsQuery, ExtendRequest, FailRequest, ListQuery, ReleaseRequest, ReserveRequest,
     ReserveResponse, ResultPage, ResultsQuery, RetryResponse, SettleResponse, StatusInfo, SubmissionInfo,
@@ -18,6 +19,10 @@ use windlass_core::ids::{ChunkIndex, SubmissionId};
 
 /// What the wait verb waits for if it is not told.
 const WAIT_MS_DEFAULT: u64 = 30_000;
+
+/// A bulk verb takes as long as its submissions need, a few seconds for a hundred thousand; a client that waited for an hour
+/// should look at the server.
+const BULK_PATIENCE: Duration = Duration::from_secs(60 * 60);
 
 impl Client {
     /// Hands in a submission, under an idempotency key of its own: a repeated try never makes a second one.
@@ -68,6 +73,33 @@ impl Client {
     ) -> Result<ResultPage, ClientError> {
         let query = ResultsQuery { from: Some(from.0), limit: Some(limit), consistency: None };
         self.json(self.call(Method::GET, &["submissions", &id.to_string(), "results"]).query(&query)).await
+    }
+
+    /// Says anew what is said of a running submission; what is not named stays as it is.
+    pub async fn change(
+        &self,
+        id: SubmissionId,
+        request: &ChangeRequest,
+    ) -> Result<SubmissionInfo, ClientError> {
+        let call = self.call(Method::PATCH, &["submissions", &id.to_string()]).json(request);
+        self.json(call.repeatable()).await
+    }
+
+    /// Holds a running submission back: nothing more of it is handed out, and what is out goes on.
+    pub async fn pause(&self, id: SubmissionId) -> Result<SubmissionInfo, ClientError> {
+        self.json(self.call(Method::POST, &["submissions", &id.to_string(), "pause"]).repeatable()).await
+    }
+
+    /// Lets a paused submission go on.
+    pub async fn resume(&self, id: SubmissionId) -> Result<SubmissionInfo, ClientError> {
+        self.json(self.call(Method::POST, &["submissions", &id.to_string(), "resume"]).repeatable()).await
+    }
+
+    /// Does one thing with all submissions that a filter names, or counts them. Not repeated once it was sent, so that the
+    /// counts are those of one run; asking again does what is left.
+    pub async fn bulk(&self, request: &BulkRequest) -> Result<BulkResponse, ClientError> {
+        let call = self.call(Method::POST, &["submissions", "bulk"]).json(request);
+        self.json(call.waiting(BULK_PATIENCE)).await
     }
 
     /// Ends a submission; its remaining chunks are skipped. One that was cancelled before stays so.

@@ -5,7 +5,7 @@
 use crate::batch::chunks::{Block, BlockName};
 use crate::batch::listing::found_key;
 use crate::batch::reserver::Reserver;
-use crate::batch::submissions::{ChunkCounts, Finished, Submission, SubmissionState, Submit};
+use crate::batch::submissions::{ChunkCounts, Finished, Submission, SubmissionState, Submit, Traits};
 use crate::ids::{ChunkIndex, ChunkName, SubmissionId};
 use crate::machine::Machine;
 use crate::rows;
@@ -47,14 +47,33 @@ pub fn check<T: Tables>(machine: &Machine<T>) {
             SubmissionState::Cancelled => {}
         }
     }
-    for id in running.keys().chain(history.keys()) {
-        let about = tables.get(Table::Abouts, &id.key()).expect("every submission has its about row");
-        let about: Submit = rows::decode(Table::Abouts, &id.key(), &about);
+    let mut found = 0;
+    let over = history.iter().map(|(id, finished)| (id, &finished.submission));
+    for (id, submission) in running.iter().chain(over) {
+        let about = about_of(tables, *id);
+        assert_eq!(
+            (about.attempts_max, about.retry_delay_ms, about.on_failure),
+            (submission.attempts_max, submission.retry_delay_ms, submission.on_failure),
+            "the row of {id} has the limits that its about row says"
+        );
         for (field, value) in &about.metadata {
-            let found = tables.get(Table::Found, &found_key(field, value, Some(*id)));
-            assert!(found.is_some(), "submission {id} is found by {field}");
+            let row = tables.get(Table::Found, &found_key(field, value, Some(*id)));
+            assert!(row.is_some(), "submission {id} is found by {field}");
+            found += 1;
         }
     }
+    for (key, row) in tables.scan_prefix(Table::Traits, &[]) {
+        let id = id_of(&key);
+        assert!(running.contains_key(&id), "only a running submission has traits, and {id} does not run");
+        let (traits, about): (Traits, _) = (rows::decode(Table::Traits, &key, &row), about_of(tables, id));
+        assert_eq!(
+            (traits.priority, traits.metadata),
+            (about.priority, about.metadata),
+            "the traits of {id} are what its about row says"
+        );
+    }
+    let found_rows = tables.scan_prefix(Table::Found, &[]).count();
+    assert_eq!(found_rows, found, "submissions are found by what is said of them now, and by nothing else");
 
     // state
     let unsettled: u64 = running.values().map(|it| it.counts.unsettled()).sum();
@@ -82,6 +101,16 @@ pub fn check_reserver<T: Tables>(machine: &Machine<T>, reserver: &Reserver) {
     }
     assert_eq!(reserver.total_len(), expected, "the reserver knows no chunk but the unsettled ones");
     assert!(reserver.indexes_agree(), "the reserver's side indexes say what its reservations say");
+    check_views(reserver);
+}
+
+/// Checks that everything which strategies go by, and every view, is what a recount of the reserver's submissions and
+/// reservations gives.
+///
+/// # Panics
+/// If it is not.
+pub fn check_views(reserver: &Reserver) {
+    reserver.check_views();
 }
 
 fn running_rows(tables: &dyn Tables) -> BTreeMap<SubmissionId, Submission> {
@@ -92,6 +121,11 @@ fn running_rows(tables: &dyn Tables) -> BTreeMap<SubmissionId, Submission> {
 fn history_rows(tables: &dyn Tables) -> BTreeMap<SubmissionId, Finished> {
     let rows = tables.scan_prefix(Table::History, &[]);
     rows.map(|(key, row)| (id_of(&key), rows::decode(Table::History, &key, &row))).collect()
+}
+
+fn about_of(tables: &dyn Tables, id: SubmissionId) -> Submit {
+    let row = tables.get(Table::Abouts, &id.key()).expect("every submission has its about row");
+    rows::decode(Table::Abouts, &id.key(), &row)
 }
 
 fn id_of(key: &[u8]) -> SubmissionId {

@@ -4,6 +4,7 @@
 //! - Stored numbers (`#[n(..)]`) are forever: a field or variant is added with a new number and a default, never
 //!   renumbered. An unknown command number does not decode.
 
+use crate::batch::change::Change;
 use crate::batch::submissions::{ChunkCounts, SubmissionState, Submit, Traits};
 use crate::ids::{Attempt, ChunkIndex, ContinuationToken, Epoch, SenderId, Shard, SubmissionId};
 use crate::time::At;
@@ -106,6 +107,9 @@ pub enum Command {
     /// Gives the failed and skipped chunks of a failed submission another round of attempts.
     #[n(6)]
     RetryFailed(#[n(0)] RetryFailed),
+    /// Says anew what is said of a running submission, or holds it back, or lets it go on.
+    #[n(7)]
+    Change(#[n(0)] Change),
 }
 
 impl Command {
@@ -118,6 +122,7 @@ impl Command {
             Command::Fail(_) => "fail",
             Command::Cancel(_) => "cancel",
             Command::RetryFailed(_) => "retry_failed",
+            Command::Change(_) => "change",
         }
     }
 }
@@ -259,6 +264,9 @@ pub enum Outcome {
     /// Nothing was changed, and why.
     #[n(6)]
     Refused(#[n(0)] Refusal),
+    /// The submission is as the change asked for; it may have been so before.
+    #[n(7)]
+    Changed,
 }
 
 /// What became of one chunk of a complete or fail.

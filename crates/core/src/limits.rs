@@ -76,8 +76,38 @@ pub const STRATEGY_DEPTH_MAX: usize = 16;
 /// Parts of a strategy in all: each one may need a view of its own.
 pub const STRATEGY_PARTS_MAX: usize = 64;
 
+/// A strategy as text is written by hand or printed from one; 64 parts of 256 bytes are more than anybody reads.
+pub const STRATEGY_TEXT_BYTES_MAX: usize = 16 * 1_024;
+
+/// A value of the largest weight gets a million turns for one of another: past that, leaving the other out is honest.
+pub const FAIR_WEIGHT_MAX: u32 = 1_000_000;
+
+/// Weights travel with every reserve; values that have none weigh 1, so only the exceptions are named.
+pub const FAIR_WEIGHTS_MAX: usize = 1_000;
+
+/// A year: a priority that rises more slowly than this does not rise while anybody waits for it.
+pub const AGING_MS_MAX: u64 = 365 * 24 * 60 * 60_000;
+
 /// A page of a list fits a screen many times over and a response of about 1 MiB.
 pub const PAGE_ROWS_MAX: usize = 1_000;
 
 /// Rows that one page of a filtered list may look at; the cursor goes on from there.
 pub const PAGE_LOOKED_AT_MAX: usize = 4_000;
+
+/// Alternatives that a strategy may come down to: each is a view of its own, and a reserve may try them all.
+pub const STRATEGY_ALTERNATIVES_MAX: usize = 32;
+
+/// Turns within turns: each is a part of every key in the views of its strategy.
+pub const STRATEGY_TURNS_MAX: usize = 4;
+
+/// Strategies in use at once. Consumers of one kind share theirs; more than this many kinds are a mistake in a program.
+pub const STRATEGIES_IN_USE_MAX: usize = 1_024;
+
+/// Views that look at every submission: each makes each change of a submission dearer, by about a microsecond.
+pub const WIDE_VIEWS_MAX: usize = 64;
+
+/// A strategy that nobody has used for so long is forgotten, with its views.
+pub const STRATEGY_IDLE_MS_MAX: u64 = 60_000;
+
+/// Submissions that a view under construction takes in at a time: a few milliseconds, in which nobody else is served.
+pub const VIEW_BUILD_STEP: usize = 8_192;

@@ -6,7 +6,7 @@
 //! - Time never goes back.
 
 use crate::batch::state::{BatchState, Unsettled};
-use crate::batch::{end, settle, submissions::Submit, submit};
+use crate::batch::{change, end, settle, submissions::Submit, submit};
 use crate::dedup::{self, Known, RequestId, Window};
 use crate::entry::{Applied, Command, Entry, Lead, Outcome, Refusal};
 use crate::ids::{Epoch, Shard, SubmissionId};
@@ -79,6 +79,7 @@ impl<T: Tables> Machine<T> {
             Command::Fail(it) => settle::fail(batch, tables, at, it),
             Command::Cancel(it) => end::cancel(batch, tables, at, it.submission),
             Command::RetryFailed(it) => end::retry_failed(batch, tables, it.submission),
+            Command::Change(it) => change::change(batch, tables, &it),
         }
     }
 

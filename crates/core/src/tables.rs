@@ -277,6 +277,7 @@ mod tests {
                 (8, "replies"),
                 (9, "replies_by_time"),
                 (10, "found"),
+                (11, "traits"),
             ]
         );
     }

@@ -6,6 +6,7 @@
 use minicbor::bytes::ByteVec;
 use minicbor::{Decoder, Encoder};
 use windlass_core::audit;
+use windlass_core::batch::change::{Change, Changes};
 use windlass_core::batch::chunks::{Place, Trouble};
 use windlass_core::batch::submissions::{Input, MetaValue, Metadata, OnFailure, SubmissionState, Submit};
 use windlass_core::entry::{
@@ -46,36 +47,56 @@ fn every_outcome_and_refusal_is_stored_in_these_bytes_and_read_back_from_them() 
 fn every_kind_of_row_is_stored_in_these_bytes() {
     let machine = scripted();
     audit::check(&machine);
-    let mut lines = Vec::new();
+    let lines = lines_of(&machine);
     for table in Table::ALL {
-        for (key, value) in machine.tables().scan_prefix(table, &[]) {
-            lines.push(format!("{} {} = {}", table.name(), hex(&key), hex(&value)));
-        }
         assert!(
-            lines.iter().any(|line| line.starts_with(table.name())),
+            lines.iter().any(|line| line.starts_with(&format!("{} ", table.name()))),
             "the script writes to {}",
             table.name()
         );
     }
-    assert_eq!(lines, ROWS, "found:\n{}", lines.join("\n"));
+    let expected: Vec<&str> = ROWS_OF_THE_FIRST_BUILD.iter().chain(TRAITS_ROWS).copied().collect();
+    assert_eq!(lines, expected, "found:\n{}", lines.join("\n"));
+}
+
+#[test]
+fn a_change_rewrites_these_rows_and_no_other() {
+    let mut machine = scripted();
+    let before = lines_of(&machine);
+    let submission = machine.batch().submissions().next().unwrap().0;
+    let change = Command::Change(Change { submission, changes: full_changes() });
+    assert_eq!(machine.apply(entry(99, change)).outcome, Outcome::Changed);
+    machine.flush();
+    audit::check(&machine);
+    let after = lines_of(&machine);
+    let key = |line: &str| line.split(" = ").next().unwrap().to_owned();
+    let written = after.iter().filter(|line| !before.contains(line));
+    assert_eq!(written.collect::<Vec<_>>(), CHANGED_ROWS);
+    let removed = before.iter().filter(|line| !after.iter().any(|it| key(it) == key(line)));
+    assert_eq!(removed.collect::<Vec<_>>(), REMOVED_ROWS);
 }
 
 #[test]
 fn a_machine_opens_the_rows_of_old_and_goes_on() {
-    let mut tables = MemoryTables::default();
-    for line in ROWS {
-        let mut words = line.split(' ');
-        let (name, key, _, value) = (words.next(), words.next(), words.next(), words.next());
-        let table = Table::ALL.into_iter().find(|table| Some(table.name()) == name).unwrap();
-        tables.put(table, &bytes(key.unwrap()), bytes(value.unwrap_or_default()));
+    for rows in [&[ROWS_OF_THE_FIRST_BUILD, TRAITS_ROWS].concat()[..], ROWS_OF_THE_FIRST_BUILD] {
+        let mut machine = Machine::open(tables_of(rows));
+        audit::check(&machine);
+        machine.flush();
+        assert_eq!(lines_of(&machine), rows, "opening and flushing changes no row");
+        let written_anew: Vec<_> = scripted().unsettled().collect();
+        assert_eq!(machine.unsettled().collect::<Vec<_>>(), written_anew, "what strategies go by is known");
+
+        let running = machine.batch().submissions().next().unwrap().0;
+        let change = Change { submission: running, changes: Changes::pausing(true) };
+        assert_eq!(machine.apply(entry(98, Command::Change(change))).outcome, Outcome::Changed);
+        machine.flush();
+        audit::check(&machine);
+        assert!(machine.show(running).unwrap().paused);
+        let cancelled = machine.apply(entry(99, Command::Cancel(Cancel { submission: running })));
+        assert_eq!(cancelled.outcome, Outcome::Cancelled);
+        machine.flush();
+        audit::check(&machine);
     }
-    let mut machine = Machine::open(tables);
-    audit::check(&machine);
-    machine.flush();
-    assert_eq!(machine.tables(), scripted().tables(), "opening and flushing changes no row");
-    let running = machine.batch().submissions().next().unwrap().0;
-    let cancelled = machine.apply(entry(99, Command::Cancel(Cancel { submission: running })));
-    assert_eq!(cancelled.outcome, Outcome::Cancelled);
 }
 
 #[test]
@@ -83,7 +104,7 @@ fn a_command_that_this_build_does_not_know_is_refused_with_its_whole_group() {
     let mut group = bytes(commands()[4].2);
     // The command is an array of its number and its one field: 82 05 81 81 1b …
     let at = group.windows(4).position(|it| it == [0x82, 0x05, 0x81, 0x81]).unwrap() + 1;
-    for number in [0, 7, 23] {
+    for number in [0, 8, 23] {
         group[at] = number;
         assert!(EntryGroup::from_bytes(&group).is_err(), "command number {number}");
     }
@@ -169,6 +190,18 @@ fn full_submit() -> Submit {
     }
 }
 
+fn full_changes() -> Changes {
+    Changes {
+        priority: Some(7),
+        metadata_set: Metadata::from([("mode".into(), MetaValue::Text("full".into()))]),
+        metadata_remove: vec!["size".into()],
+        paused: Some(true),
+        attempts_max: Some(9),
+        retry_delay_ms: Some(500),
+        on_failure: Some(OnFailure::Stop),
+    }
+}
+
 fn inline_submit() -> Submit {
     Submit { input: Input::Inline(ByteVec::from(vec![0xca, 0xfe])), ..Submit::new(1) }
 }
@@ -186,6 +219,8 @@ fn commands() -> Vec<(&'static str, Command, &'static str)> {
         ("fail", Command::Fail(Fail { submission, failed }), FAIL),
         ("cancel", Command::Cancel(Cancel { submission }), CANCEL),
         ("retry_failed", Command::RetryFailed(RetryFailed { submission }), RETRY_FAILED),
+        ("change", Command::Change(Change { submission, changes: full_changes() }), CHANGE),
+        ("pause", Command::Change(Change { submission, changes: Changes::pausing(true) }), PAUSE),
         ("submit of defaults", Command::Submit(Submit::new(1_000_000_000)), SUBMIT_OF_DEFAULTS),
         ("submit inline", Command::Submit(inline_submit()), SUBMIT_INLINE),
     ]
@@ -218,6 +253,7 @@ fn outcomes() -> Vec<(Outcome, &'static str)> {
         Outcome::Settled(settled),
         Outcome::Cancelled,
         Outcome::Retried { chunks: 5 },
+        Outcome::Changed,
     ];
     all.extend(refusals.map(Outcome::Refused));
     assert_eq!(all.len(), OUTCOMES.len());
@@ -280,6 +316,26 @@ fn scripted() -> Machine<MemoryTables> {
     machine
 }
 
+/// All rows, each as a line: table, key, value.
+fn lines_of(machine: &Machine<MemoryTables>) -> Vec<String> {
+    let rows = |table: Table| machine.tables().scan_prefix(table, &[]).map(move |row| (table, row));
+    let line = |(table, (key, value)): (Table, (Vec<u8>, Vec<u8>))| {
+        format!("{} {} = {}", table.name(), hex(&key), hex(&value))
+    };
+    Table::ALL.into_iter().flat_map(rows).map(line).collect()
+}
+
+fn tables_of(lines: &[&str]) -> MemoryTables {
+    let mut tables = MemoryTables::default();
+    for line in lines {
+        let mut words = line.split(' ');
+        let (name, key, _, value) = (words.next(), words.next(), words.next(), words.next());
+        let table = Table::ALL.into_iter().find(|table| Some(table.name()) == name).unwrap();
+        tables.put(table, &bytes(key.unwrap()), bytes(value.unwrap_or_default()));
+    }
+    tables
+}
+
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -296,6 +352,8 @@ const COMPLETE: &str = "85031b000001977420dc0019feed01818209820381821b0123456789
 const FAIL: &str = "85031b000001977420dc0019feed01818209820481821b0123456789abcdef81831b000000800000000082031b00000001000000006869742062726f6b65";
 const CANCEL: &str = "85031b000001977420dc0019feed01818209820581811b0123456789abcdef";
 const RETRY_FAILED: &str = "85031b000001977420dc0019feed01818209820681811b0123456789abcdef";
+const CHANGE: &str = "85031b000001977420dc0019feed01818209820781821b0123456789abcdef8707a1646d6f64658202816466756c6c816473697a65f5091901f400";
+const PAUSE: &str = "85031b000001977420dc0019feed01818209820781821b0123456789abcdef84f6a080f5";
 const SUBMIT_OF_DEFAULTS: &str =
     "85031b000001977420dc0019feed01818209820281881a3b9aca00a00040820080051903e800";
 const SUBMIT_INLINE: &str = "85031b000001977420dc0019feed018182098202818801a0004082028142cafe051903e800";
@@ -307,6 +365,7 @@ const OUTCOMES: &[&str] = &[
     "820381850001020304",
     "820480",
     "82058105",
+    "820780",
     "82068182018104",
     "820681820281184d",
     "820681820382184d00",
@@ -318,8 +377,8 @@ const OUTCOMES: &[&str] = &[
     "82068182068168646f20697420736f",
 ];
 
-/// Table, key, value: all rows after the script, in order.
-const ROWS: &[&str] = &[
+/// Table, key, value: all rows after the script, in order, as the first build left them. It had no table of traits.
+const ROWS_OF_THE_FIRST_BUILD: &[&str] = &[
     "meta 6d616368696e65 = 86011b000001977420dc0d001b02ac73ba02c0000082050050910a2dec89025cc1beeb8da1658eec67",
     "submissions 02ac73ba00800000 = 871b000001977420dc02830a0301021903e8010003",
     "submissions 02ac73ba02c00000 = 871b000001977420dc0b83020000011903e8000101",
@@ -353,4 +412,25 @@ const ROWS: &[&str] = &[
     "found 6d6f646500000b820281677072657669657702ac73ba00800000 = ",
     "found 73697a650000048201812402ac73ba00800000 = ",
     "found 757267656e74000004820081f502ac73ba00800000 = ",
+];
+
+/// What later builds write beside them.
+const TRAITS_ROWS: &[&str] = &[
+    "traits 02ac73ba00800000 = 8320a3646d6f646582028167707265766965776473697a658201812466757267656e74820081f5f4",
+    "traits 02ac73ba02c00000 = 8300a0f4",
+];
+
+/// What a change writes, in the place of rows with the same key or anew.
+const CHANGED_ROWS: &[&str] = &[
+    "meta 6d616368696e65 = 86011b000001977420dc63001b02ac73ba02c0000082050050910a2dec89025cc1beeb8da1658eec67",
+    "submissions 02ac73ba00800000 = 871b000001977420dc02830a0301091901f4000003",
+    "abouts 02ac73ba00800000 = 890aa2646d6f64658202816466756c6c66757267656e74820081f507430102038201816c696e707574732f6461793d31091901f400686f72646572203137",
+    "found 6d6f64650000088202816466756c6c02ac73ba00800000 = ",
+    "traits 02ac73ba00800000 = 8307a2646d6f64658202816466756c6c66757267656e74820081f5f5",
+];
+
+/// What it removes.
+const REMOVED_ROWS: &[&str] = &[
+    "found 6d6f646500000b820281677072657669657702ac73ba00800000 = ",
+    "found 73697a650000048201812402ac73ba00800000 = ",
 ];

@@ -1,10 +1,9 @@
-//! Strategies as people write them: in JSON, with limits that are sentences.
+//! Strategies as programs write them: in JSON.
 
 use serde_json::json;
 use std::collections::BTreeMap;
 use windlass_core::batch::strategy::{Max, Strategy};
 use windlass_core::batch::submissions::MetaValue;
-use windlass_core::limits::{STRATEGY_DEPTH_MAX, STRATEGY_PARTS_MAX};
 
 fn boxed(strategy: Strategy) -> Box<Strategy> {
     Box::new(strategy)
@@ -21,7 +20,8 @@ fn every_strategy_has_one_form_in_json_and_comes_back_from_it() {
         (Strategy::Random, json!("Random")),
         (Strategy::OldestFirst, json!("OldestFirst")),
         (Strategy::NewestFirst, json!("NewestFirst")),
-        (Strategy::CustomPriority, json!("CustomPriority")),
+        (Strategy::custom_priority(), json!("CustomPriority")),
+        (Strategy::custom_priority().aging_ms(60_000), json!({"CustomPriority": {"aging_ms": 60_000}})),
         select(MetaValue::Text("preview".into()), json!("preview")),
         select(MetaValue::Integer(-7), json!(-7)),
         select(MetaValue::Bool(true), json!(true)),
@@ -42,7 +42,7 @@ fn every_strategy_has_one_form_in_json_and_comes_back_from_it() {
             json!({"MaxSimultaneous": {"field": "tenant", "max": "25%", "inner": "Random"}}),
         ),
         (
-            Strategy::OrElse { first: boxed(Strategy::CustomPriority), fallback: boxed(Strategy::Random) },
+            Strategy::OrElse { first: boxed(Strategy::custom_priority()), fallback: boxed(Strategy::Random) },
             json!({"OrElse": {"first": "CustomPriority", "fallback": "Random"}}),
         ),
         (
@@ -97,6 +97,11 @@ fn what_is_no_strategy_is_refused() {
         json!({"OrElse": {"first": "Random", "fallback": "Random", "else": "Random"}}),
         json!({"Fair": {"field": "tenant", "wieghts": {}}}),
         json!({"Fair": {"field": "tenant", "weights": {"acme": -1}}}),
+        json!({"CustomPriority": {"aging_ms": -1}}),
+        json!({"CustomPriority": {"aging": 1}}),
+        json!("Fair"),
+        json!(""),
+        json!("{\"Fair\": {\"field\": \"tenant\"}}"),
     ] {
         assert!(serde_json::from_value::<Strategy>(form.clone()).is_err(), "{form}");
     }
@@ -119,6 +124,9 @@ fn max_is_a_positive_number_or_a_percentage() {
         json!(0),
         json!("0%"),
         json!("101%"),
+        json!("+25%"),
+        json!("025%"),
+        json!("00%"),
         json!("256%"),
         json!("-1%"),
         json!(-1),
@@ -142,38 +150,75 @@ fn max_is_a_positive_number_or_a_percentage() {
     }
 }
 
-/// `levels` strategies, one in the other.
-fn nested(levels: usize) -> Strategy {
-    (1..levels).fold(Strategy::Random, |inner, _| Strategy::SelectOnly {
-        field: "mode".into(),
-        value: MetaValue::Bool(true),
-        inner: boxed(inner),
-    })
-}
-
-/// A tree of choices with `2^levels - 1` parts.
-fn branched(levels: usize) -> Strategy {
-    (1..levels).fold(Strategy::Random, |half, _| Strategy::OrElse {
-        first: boxed(half.clone()),
-        fallback: boxed(half),
-    })
+#[test]
+fn a_text_in_json_is_the_text_form_also_within_an_object() {
+    let fair = Strategy::fair("company_id");
+    for (form, strategy) in [
+        (json!("Random"), Strategy::Random),
+        (json!("Fair(company_id)"), fair.clone()),
+        (
+            json!("SelectOnly(mode=\"7\", OldestFirst)"),
+            Strategy::select_only("mode", "7", Strategy::OldestFirst),
+        ),
+        (
+            json!({"OrElse": {"first": "SelectOnly(mode=7)", "fallback": {"Fair": {"field": "company_id"}}}}),
+            Strategy::select_only("mode", 7, Strategy::Random).or_else(fair),
+        ),
+    ] {
+        assert_eq!(serde_json::from_value::<Strategy>(form.clone()).unwrap(), strategy);
+        assert_eq!(serde_json::from_str::<Strategy>(&form.to_string()).unwrap(), strategy);
+    }
 }
 
 #[test]
-fn a_strategy_that_is_too_deep_or_has_too_many_parts_is_refused_with_a_sentence() {
-    let too_large = format!(
-        "a strategy nests at most {STRATEGY_DEPTH_MAX} deep and has at most {STRATEGY_PARTS_MAX} parts; make it simpler"
-    );
-    assert_eq!(nested(STRATEGY_DEPTH_MAX + 1).problem().as_ref(), Some(&too_large));
-    assert_ne!(nested(STRATEGY_DEPTH_MAX).problem().as_ref(), Some(&too_large));
-    assert_eq!(branched(7).problem().as_ref(), Some(&too_large), "127 parts");
-    assert_ne!(branched(6).problem().as_ref(), Some(&too_large), "63 parts");
+fn settings_that_say_nothing_are_as_good_as_none() {
+    for form in [
+        json!({"CustomPriority": null}),
+        json!({"CustomPriority": {}}),
+        json!({"CustomPriority": {"aging_ms": null}}),
+    ] {
+        assert_eq!(serde_json::from_value::<Strategy>(form).unwrap(), Strategy::custom_priority());
+    }
+    assert_eq!(serde_json::from_value::<Strategy>(json!({"Random": null})).unwrap(), Strategy::Random);
 }
 
 #[test]
-fn the_plain_orders_are_served() {
-    for strategy in [Strategy::Random, Strategy::OldestFirst, Strategy::NewestFirst] {
-        assert_eq!(strategy.problem(), None);
+fn mistakes_in_json_are_sentences_on_one_line() {
+    for (form, sentence) in [
+        (json!("Randm"), "`Randm` is no strategy; did you mean Random? (at character 1 of `Randm`)"),
+        (
+            json!("MaxSimultaneous(company_id)"),
+            "expected `,` and a limit such as 10 or 25% after the field \
+             (at character 27 of `MaxSimultaneous(company_id)`)",
+        ),
+        (json!("Fair(\n)"), "expected a metadata field, such as company_id (at character 7 of `)`)"),
+        (json!({"random": {}}), "`random` is no strategy; did you mean Random?"),
+        (json!({"Random": {}}), "Random has no settings; write it as the text \"Random\""),
+        (
+            json!({}),
+            "an empty object is no strategy; expected a strategy: a text such as \"Fair(company_id)\", \
+             or an object of a name and its settings",
+        ),
+        (
+            json!({"Fair": {"field": "a"}, "Lane": {"name": "a"}}),
+            "a strategy is an object of one name; combine several with OrElse",
+        ),
+        (
+            json!(7),
+            "invalid type: integer `7`, expected a strategy: a text such as \"Fair(company_id)\", \
+             or an object of a name and its settings",
+        ),
+        (
+            json!({"CustomPriority": 7}),
+            "invalid type: integer `7`, expected the settings of CustomPriority: {\"aging_ms\": 60000}",
+        ),
+        (json!({"OrElse": {"first": "Random"}}), "missing field `fallback`"),
+        (
+            json!({"MaxSimultaneous": {"field": "a", "max": "025%", "inner": "Random"}}),
+            "`max` is a positive number, or a percentage such as \"25%\"",
+        ),
+    ] {
+        assert_eq!(serde_json::from_value::<Strategy>(form).unwrap_err().to_string(), sentence);
     }
 }
 
@@ -193,6 +238,8 @@ fn hostile_nesting_is_refused_without_running_out_of_stack() {
     for text in hostile {
         assert!(serde_json::from_str::<Strategy>(&text).is_err(), "{}…", &text[..40]);
     }
+    let text = format!("\"{}\"", "OrElse(".repeat(deep));
+    assert!(serde_json::from_str::<Strategy>(&text).is_err());
     let mut whole = r#"{"SelectOnly":{"field":"a","value":1,"inner":"#.repeat(deep);
     whole.push_str("\"Random\"");
     whole.push_str(&"}}".repeat(deep));

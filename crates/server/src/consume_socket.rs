@@ -100,6 +100,7 @@ async fn converse(service: Service, socket: WebSocket) {
                 reserves,
                 reports: Arc::clone(&reports),
                 seen: Instant::now(),
+                strategy: None,
             };
             let goodbye = tokio::select! {
                 goodbye = reader.run(&mut stream) => goodbye,
@@ -163,6 +164,8 @@ struct Reader {
     reserves: Arc<AtomicUsize>,
     reports: Arc<Semaphore>,
     seen: Instant,
+    /// The strategy of the last reserve, as it was written and as it was read: a consumer keeps to its own.
+    strategy: Option<(String, Arc<Strategy>)>,
 }
 
 impl Reader {
@@ -213,12 +216,12 @@ impl Reader {
         }
     }
 
-    async fn take(&self, frame: ClientFrame) -> Result<(), Goodbye> {
+    async fn take(&mut self, frame: ClientFrame) -> Result<(), Goodbye> {
         match frame {
             ClientFrame::Hello { .. } => return Err(Goodbye::protocol("Hello is said once")),
             ClientFrame::Heartbeat {} => self.send(ServerFrame::Heartbeat {}).await,
             ClientFrame::Reserve { request, max, strategy } => {
-                self.reserve(request, max as usize, &strategy).await
+                self.reserve(request, max as usize, strategy).await
             }
             ClientFrame::Complete { request, submission, done } => {
                 let reports = done
@@ -248,10 +251,23 @@ impl Reader {
         Ok(())
     }
 
-    async fn reserve(&self, request: u64, max: usize, strategy: &str) {
-        let parsed = serde_json::from_str::<Strategy>(strategy)
-            .map_err(|error| Problem::new(ProblemCode::StrategyInvalid, error.to_string()));
-        let checked = parsed.and_then(|strategy| check_reserve(max, &strategy).map(|()| strategy));
+    /// The strategy that a text says.
+    fn read_strategy(&mut self, text: String) -> Result<Arc<Strategy>, Problem> {
+        if let Some((last, strategy)) = &self.strategy
+            && *last == text
+        {
+            return Ok(Arc::clone(strategy));
+        }
+        let strategy = serde_json::from_str::<Strategy>(&text)
+            .map_err(|error| Problem::new(ProblemCode::StrategyInvalid, error.to_string()))?;
+        let strategy = Arc::new(strategy);
+        self.strategy = Some((text, Arc::clone(&strategy)));
+        Ok(strategy)
+    }
+
+    async fn reserve(&mut self, request: u64, max: usize, strategy: String) {
+        let read = self.read_strategy(strategy);
+        let checked = read.and_then(|strategy| check_reserve(max, &strategy).map(|()| strategy));
         match checked {
             Err(problem) => self.send(refused(request, &problem)).await,
             Ok(_) if self.reserves.fetch_add(1, Ordering::Relaxed) >= RESERVES_PER_SESSION_MAX => {
@@ -350,6 +366,11 @@ impl Writer {
         for to_session in some_work.drain(..) {
             match to_session {
                 ToSession::Work { request, hand_outs } => self.write_work(request, &hand_outs).await?,
+                ToSession::Refused { request, problem } => {
+                    self.reserves.fetch_sub(1, Ordering::Relaxed);
+                    let problem = Problem::new(ProblemCode::StrategyInvalid, problem);
+                    self.feed(&refused(request, &problem)).await?;
+                }
                 ToSession::Draining => self.feed(&ServerFrame::Draining {}).await?,
                 ToSession::Replaced => {
                     goes_on = false;

@@ -58,3 +58,13 @@ pub const EVENTS_KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// A dead connection is noticed after this many silent heartbeats.
 pub const HEARTBEATS_MISSED_MAX: u32 = 3;
+
+/// Rows that a bulk verb looks at under one lock of the machine: a few milliseconds, in which nothing is applied.
+pub const BULK_STEP_ROWS: usize = 1_000;
+
+/// Commands of a bulk verb on their way at once. They share log writes; a few rounds of them fill the groups in flight, and
+/// others' commands wait behind at most this many.
+pub const BULK_IN_FLIGHT_MAX: usize = 256;
+
+/// Refusals that a bulk verb tells one by one: enough to see what is wrong.
+pub const BULK_REFUSALS_SHOWN: usize = 20;

@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use windlass_core::batch::reserver::LostTooOften;
-use windlass_core::entry::{Command, Fail, FailedAttempt};
+use windlass_core::entry::{Command, Effect, Fail, FailedAttempt};
 use windlass_core::ids::SubmissionId;
 use windlass_core::limits::CHUNKS_PER_SETTLE_MAX;
 use windlass_order::{Order, OrderFault, OrderOptions, RoleEvent};
@@ -195,10 +195,17 @@ async fn tell_roles(service: Service, mut events: mpsc::UnboundedReceiver<RoleEv
     while let Some(event) = events.recv().await {
         let told = match event {
             RoleEvent::Led { at, token_key, reserver, .. } => {
+                service.abouts().forget_all();
                 service.set_token_key(Some(token_key));
                 Event::Led { at, reserver }
             }
             RoleEvent::Effects { at, effects } => {
+                // Before the Dispatcher hears of it: what it hands out from there on goes out with what is said now.
+                for effect in &effects {
+                    if let Effect::Changed { submission, .. } = effect {
+                        service.abouts().forget(*submission);
+                    }
+                }
                 service.announcer().announce(&effects);
                 Event::Effects { at, effects }
             }

@@ -89,6 +89,21 @@ impl Stage {
         given(self.command(args))
     }
 
+    /// Runs a command of plain words at a terminal where somebody types this line. All it says comes as its stdout.
+    pub(crate) fn at_terminal(&self, args: &[&str], line: &'static str) -> Given {
+        let words = [&[env!("CARGO_BIN_EXE_windlass")], args].concat().join(" ");
+        let mut command = Command::new("script");
+        command.args(["--quiet", "--return", "--command", &words, "/dev/null"]);
+        command.env("WINDLASS_SERVER", format!("http://{}", self.address)).current_dir(self.folder.path());
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let output = within_patience(move || {
+            child.stdin.take().unwrap().write_all(line.as_bytes()).unwrap();
+            child.wait_with_output().unwrap()
+        });
+        let said = String::from_utf8(output.stdout).unwrap().replace("\r\n", "\n");
+        Given { code: output.status.code().unwrap_or(-1), stdout: said, stderr: String::new() }
+    }
+
     /// Hands in lines, and gives the submission's id.
     pub(crate) fn submit(&self, lines: &str, flags: &[&str]) -> String {
         let path = self.folder.path().join("lines");

@@ -89,7 +89,8 @@ fn too_many_rounds(id: SubmissionId) -> Refusal {
     Refusal::Malformed { problem }
 }
 
-fn finished(tables: &dyn Tables, id: SubmissionId) -> Option<Finished> {
+/// The row of a submission that is over.
+pub(super) fn finished(tables: &dyn Tables, id: SubmissionId) -> Option<Finished> {
     let row = tables.get(Table::History, &id.key())?;
     Some(rows::decode(Table::History, &id.key(), &row))
 }

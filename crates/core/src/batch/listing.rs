@@ -5,7 +5,7 @@
 use super::chunks::{Acceptance, Block, BlockName, OutputKind};
 use super::settle::FailureRow;
 use super::state::BatchState;
-use super::submissions::{Finished, MetaValue, Metadata, Submission, SubmissionState, Submit};
+use super::submissions::{Finished, MetaValue, Metadata, Submission, SubmissionState, Submit, Traits};
 use crate::ids::{Attempt, ChunkIndex, ChunkName, SubmissionId};
 use crate::limits::{CHUNKS_PER_BLOCK, PAGE_LOOKED_AT_MAX, PAGE_ROWS_MAX};
 use crate::machine::Machine;
@@ -38,8 +38,10 @@ pub struct SubmissionView {
     pub state: SubmissionState,
     /// Its row.
     pub submission: Submission,
-    /// What its producer said.
+    /// What is said of it.
     pub about: Submit,
+    /// Whether it runs and is held back.
+    pub paused: bool,
     /// When it ended.
     pub finished_at: Option<At>,
 }
@@ -100,10 +102,17 @@ impl<T: Tables> Machine<T> {
                 (finished.submission, finished.state, Some(finished.finished_at))
             }
         };
-        Some(SubmissionView { id, state, submission, about: self.about(id), finished_at })
+        let paused = state == SubmissionState::Running && self.is_paused(id);
+        Some(SubmissionView { id, state, submission, about: self.about(id), paused, finished_at })
     }
 
-    /// What the producer of a submission said of it.
+    /// Whether a running submission is held back; one whose traits row an earlier build never wrote is not.
+    fn is_paused(&self, id: SubmissionId) -> bool {
+        let row = self.tables().get(Table::Traits, &id.key());
+        row.is_some_and(|row| rows::decode::<Traits>(Table::Traits, &id.key(), &row).paused)
+    }
+
+    /// What is said of a submission: what its producer said, and where somebody changed that, what is said now.
     ///
     /// # Panics
     /// If there is no such submission.
@@ -139,15 +148,7 @@ impl<T: Tables> Machine<T> {
         below: Option<SubmissionId>,
     ) -> Box<dyn Iterator<Item = SubmissionId> + 'a> {
         if let Some((field, value)) = filter.metadata.first_key_value() {
-            let prefix = found_key(field, value, None);
-            let start = prefix.len();
-            let end = match below {
-                Some(id) => found_key(field, value, Some(id)),
-                None => [&prefix[..], &[0xff; 8]].concat(),
-            };
-            let range = (Bound::Included(&prefix[..]), Bound::Excluded(&end[..]));
-            let found = self.tables().scan(Table::Found, range, Walk::Down);
-            return Box::new(found.filter_map(move |(key, _)| SubmissionId::from_key(&key[start..])));
+            return Box::new(self.found_below(field, value, below));
         }
         let below_key = below.map(SubmissionId::key);
         let end = below_key.as_ref().map_or(Bound::Unbounded, |key| Bound::Excluded(&key[..]));
@@ -163,7 +164,25 @@ impl<T: Tables> Machine<T> {
     }
 
     fn running_below(&self, below: Option<SubmissionId>) -> impl Iterator<Item = SubmissionId> {
-        self.batch().running_below(below)
+        self.batch().running_below(below).map(|(id, _)| id)
+    }
+
+    /// Submissions with this value, newest first.
+    pub(super) fn found_below<'a>(
+        &'a self,
+        field: &str,
+        value: &MetaValue,
+        below: Option<SubmissionId>,
+    ) -> impl Iterator<Item = SubmissionId> + use<'a, T> {
+        let prefix = found_key(field, value, None);
+        let start = prefix.len();
+        let end = match below {
+            Some(id) => found_key(field, value, Some(id)),
+            None => [&prefix[..], &[0xff; 8]].concat(),
+        };
+        let range = (Bound::Included(&prefix[..]), Bound::Excluded(&end[..]));
+        let found = self.tables().scan(Table::Found, range, Walk::Down);
+        found.filter_map(move |(key, _)| SubmissionId::from_key(&key[start..]))
     }
 
     /// The chunks of a submission from `from` on, as many as a page holds; none if there is no such submission.
@@ -237,9 +256,13 @@ impl SubmissionFilter {
 }
 
 impl BatchState {
-    fn running_below(&self, below: Option<SubmissionId>) -> impl Iterator<Item = SubmissionId> {
+    /// Running submissions below an id, newest first.
+    pub(super) fn running_below(
+        &self,
+        below: Option<SubmissionId>,
+    ) -> impl Iterator<Item = (SubmissionId, &Submission)> {
         let end = below.map_or(Bound::Unbounded, Bound::Excluded);
-        self.submissions.range((Bound::Unbounded, end)).rev().map(|(id, _)| *id)
+        self.submissions.range((Bound::Unbounded, end)).rev().map(|(id, submission)| (*id, submission))
     }
 
     fn block_in_memory(&self, name: BlockName) -> Option<&Block> {

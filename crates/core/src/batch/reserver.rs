@@ -10,10 +10,13 @@
 //!
 //! Every operation costs O(log) of what is out and ready, and none depends on the number of chunks.
 
-use super::ready::{Deck, Ready};
+use super::deck::Side;
+use super::ready::Ready;
 use super::state::Unsettled;
 use super::strategy::Strategy;
+use super::submissions::Traits;
 use super::tokens::AttemptToken;
+use super::views::PlanId;
 use crate::entry::Effect;
 use crate::ids::{Attempt, ChunkIndex, ChunkName, Epoch, SubmissionId};
 use crate::limits::{CHUNKS_PER_RESERVE_MAX, CONSUMER_LOSSES_PER_FAILURE, LOSS_DELAY_MS};
@@ -121,7 +124,7 @@ impl Reserver {
             rounds: BTreeMap::new(),
         };
         for it in unsettled {
-            reserver.put_ready(it.submission, it.round, &it.ranges);
+            reserver.put_ready(it.submission, it.round, &it.ranges, &it.traits);
             for (chunk, retry_at) in &it.delayed {
                 reserver.ready.take_out(it.submission, *chunk);
                 reserver.delay(ChunkName { submission: it.submission, chunk: *chunk }, *retry_at);
@@ -156,12 +159,28 @@ impl Reserver {
         self.delayed.len()
     }
 
-    /// Hands out up to `max` chunks by the strategy; nothing only if nothing is ready.
-    pub fn reserve(&mut self, holder: Holder, max: usize, strategy: &Strategy) -> Vec<HandOut> {
+    /// The plan of a strategy, which is what [`Reserver::reserve`] goes by; a refusal is a sentence that says what to do.
+    pub fn plan(&mut self, strategy: &Strategy, now: At) -> Result<PlanId, String> {
+        self.ready.plan(strategy, now)
+    }
+
+    /// The ready chunks and the views that keep them in order.
+    pub const fn ready(&self) -> &Ready {
+        &self.ready
+    }
+
+    /// The same, for building views and telling them how many consumers there are.
+    pub const fn ready_mut(&mut self) -> &mut Ready {
+        &mut self.ready
+    }
+
+    /// Hands out up to `max` chunks by the plan; nothing only if nothing that it may give is ready, or if its views are
+    /// still being built.
+    pub fn reserve(&mut self, holder: Holder, max: usize, plan: PlanId) -> Vec<HandOut> {
         let mut left = max.min(CHUNKS_PER_RESERVE_MAX);
         let mut hand_outs: BTreeMap<SubmissionId, Vec<(ChunkIndex, AttemptToken)>> = BTreeMap::new();
         while left > 0
-            && let Some((submission, chunks)) = self.ready.take(strategy, left, &mut self.chance)
+            && let Some((submission, chunks)) = self.ready.take(plan, left, &mut self.chance)
         {
             left -= chunks.len();
             let handed = hand_outs.entry(submission).or_default();
@@ -230,7 +249,7 @@ impl Reserver {
         let standing = self.standing(name, token);
         if standing == Standing::Holds {
             self.take_back(name);
-            self.ready.put_back(name.submission, name.chunk, Deck::Top);
+            self.ready.put_back(name.submission, name.chunk, Side::Top);
         }
         standing
     }
@@ -239,7 +258,7 @@ impl Reserver {
     pub fn release_session(&mut self, session: SessionId) {
         for name in self.names_of_session(session) {
             self.take_back(name);
-            self.ready.put_back(name.submission, name.chunk, Deck::Top);
+            self.ready.put_back(name.submission, name.chunk, Side::Top);
         }
     }
 
@@ -268,7 +287,7 @@ impl Reserver {
             && retry_at <= now
         {
             self.undelay(name);
-            self.ready.put_back(name.submission, name.chunk, Deck::Bottom);
+            self.ready.put_back(name.submission, name.chunk, Side::Bottom);
         }
         too_often
     }
@@ -283,11 +302,14 @@ impl Reserver {
     /// Follows what was applied.
     pub fn absorb(&mut self, effect: &Effect) {
         match effect {
-            Effect::Ready { submission, round, ranges, .. } => {
-                self.put_ready(*submission, *round, ranges);
+            Effect::Ready { submission, round, ranges, traits, .. } => {
+                self.put_ready(*submission, *round, ranges, traits);
                 self.keep_out_what_is_out(*submission);
             }
-            Effect::Changed { .. } => {}
+            Effect::Changed { submission, traits } => {
+                let out = names_of(&self.out, *submission).len();
+                self.ready.change_traits(*submission, traits, out);
+            }
             Effect::Done { submission, chunks, .. } => {
                 chunks
                     .iter()
@@ -300,11 +322,18 @@ impl Reserver {
         }
     }
 
-    fn put_ready(&mut self, submission: SubmissionId, round: u32, ranges: &[std::ops::Range<u64>]) {
+    fn put_ready(
+        &mut self,
+        submission: SubmissionId,
+        round: u32,
+        ranges: &[std::ops::Range<u64>],
+        traits: &Traits,
+    ) {
         if round > 0 {
             self.rounds.insert(submission, round);
         }
-        self.ready.put(submission, ranges);
+        let out = names_of(&self.out, submission).len();
+        self.ready.put(submission, traits, out, ranges);
     }
 
     /// A new round makes every unsettled chunk ready; those that are out stay out, those that waited need not any more.
@@ -345,7 +374,7 @@ impl Reserver {
             self.delay(name, now.after_ms(LOSS_DELAY_MS));
             return Some(LostTooOften { chunk: name, attempt, losses });
         }
-        self.ready.put_back(name.submission, name.chunk, Deck::Bottom);
+        self.ready.put_back(name.submission, name.chunk, Side::Bottom);
         None
     }
 
@@ -362,10 +391,12 @@ impl Reserver {
         };
         let before = self.out.insert(name, reservation);
         assert!(before.is_none(), "a chunk is out once");
+        self.ready.count(name.submission, true);
     }
 
     fn unhold(&mut self, name: ChunkName) {
         if let Some(reservation) = self.out.remove(&name) {
+            self.ready.count(name.submission, false);
             match reservation.holder {
                 Holder::Session(session) => self.by_session.remove(&(session, name)),
                 Holder::Lease { until } => self.by_deadline.remove(&(until, name)),
@@ -416,7 +447,16 @@ impl Reserver {
 
     /// The totals that the audit compares with a recount.
     pub(crate) fn total_len(&self) -> u64 {
-        self.ready.len() + self.out.len() as u64 + self.delayed.len() as u64
+        self.ready.len() + self.ready.paused_len() + self.out.len() as u64 + self.delayed.len() as u64
+    }
+
+    /// Checks the views by recounting everything.
+    pub(crate) fn check_views(&self) {
+        let mut out = BTreeMap::new();
+        for name in self.out.keys() {
+            *out.entry(name.submission).or_default() += 1;
+        }
+        self.ready.check_views(&out);
     }
 
     /// Whether the side indexes say the same as the reservations.

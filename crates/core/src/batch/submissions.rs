@@ -4,6 +4,8 @@
 //! - A submission is one row, whatever its number of chunks.
 //! - `done + failed <= chunks`, and both are sums over its blocks.
 //! - A submission is either running or in history, never both.
+//! - What is said of a submission is said in its about row; its own row, and while it runs its traits row, agree with it.
+//! - A submission is found by its metadata as it is now, and by nothing else.
 
 use crate::limits::{
     ATTEMPTS_MAX_DEFAULT, ATTEMPTS_MAX_MAX, CHUNKS_PER_SUBMISSION_MAX, IDEMPOTENCY_KEY_BYTES_MAX,
@@ -71,7 +73,9 @@ impl Submit {
     pub fn problem(&self) -> Option<String> {
         self.problem_of_size()
             .or_else(|| self.problem_of_input())
-            .or_else(|| self.metadata.iter().find_map(|(field, value)| problem_of_metadata(field, value)))
+            .or_else(|| problem_of_attempts_max(self.attempts_max))
+            .or_else(|| problem_of_retry_delay(self.retry_delay_ms))
+            .or_else(|| problem_of_metadata(&self.metadata))
     }
 
     fn problem_of_size(&self) -> Option<String> {
@@ -85,22 +89,10 @@ impl Submit {
                 ),
             ),
             (
-                self.metadata.len() > METADATA_FIELDS_MAX,
-                format!("metadata has at most {METADATA_FIELDS_MAX} fields; put the rest into `opaque`"),
-            ),
-            (
                 self.opaque.len() > OPAQUE_BYTES_MAX,
                 format!(
                     "`opaque` is at most {OPAQUE_BYTES_MAX} bytes; put larger data into the object store"
                 ),
-            ),
-            (
-                self.attempts_max == 0 || self.attempts_max > ATTEMPTS_MAX_MAX,
-                format!("`attempts_max` is between 1 and {ATTEMPTS_MAX_MAX}"),
-            ),
-            (
-                self.retry_delay_ms > RETRY_DELAY_MS_MAX,
-                format!("`retry_delay_ms` is at most {RETRY_DELAY_MS_MAX} (ten minutes)"),
             ),
             (
                 key_bytes == 0 || key_bytes > IDEMPOTENCY_KEY_BYTES_MAX,
@@ -140,13 +132,38 @@ fn is_object_prefix(prefix: &str) -> bool {
     prefix.split('/').all(is_name)
 }
 
-fn problem_of_metadata(field: &str, value: &MetaValue) -> Option<String> {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    if field.is_empty() || field.len() > METADATA_FIELD_BYTES_MAX || !field.bytes().all(is_plain) {
+pub(super) fn problem_of_attempts_max(attempts_max: u32) -> Option<String> {
+    let is_wrong = attempts_max == 0 || attempts_max > ATTEMPTS_MAX_MAX;
+    is_wrong.then(|| format!("`attempts_max` is between 1 and {ATTEMPTS_MAX_MAX}"))
+}
+
+pub(super) fn problem_of_retry_delay(retry_delay_ms: u64) -> Option<String> {
+    let is_wrong = retry_delay_ms > RETRY_DELAY_MS_MAX;
+    is_wrong.then(|| format!("`retry_delay_ms` is at most {RETRY_DELAY_MS_MAX} (ten minutes)"))
+}
+
+pub(super) fn problem_of_metadata(metadata: &Metadata) -> Option<String> {
+    if metadata.len() > METADATA_FIELDS_MAX {
         return Some(format!(
-            "a metadata field's name has 1 to {METADATA_FIELD_BYTES_MAX} letters, digits, `.`, `_` or `-`"
+            "metadata has at most {METADATA_FIELDS_MAX} fields; put the rest into `opaque`"
         ));
     }
+    metadata
+        .iter()
+        .find_map(|(field, value)| problem_of_field(field).or_else(|| problem_of_value(field, value)))
+}
+
+pub(super) fn problem_of_field(field: &str) -> Option<String> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    let is_wrong = field.is_empty() || field.len() > METADATA_FIELD_BYTES_MAX || !field.bytes().all(is_plain);
+    is_wrong.then(|| {
+        format!(
+            "a metadata field's name has 1 to {METADATA_FIELD_BYTES_MAX} letters, digits, `.`, `_` or `-`"
+        )
+    })
+}
+
+fn problem_of_value(field: &str, value: &MetaValue) -> Option<String> {
     match value {
         MetaValue::Text(text) if text.len() > METADATA_VALUE_BYTES_MAX => Some(format!(
             "the value of metadata field `{field}` is longer than {METADATA_VALUE_BYTES_MAX} bytes; put it into `opaque`"

@@ -2,6 +2,7 @@
 
 use crate::room::{Handed, Room};
 use minicbor::bytes::ByteVec;
+use windlass_core::batch::change::{Change, Changes};
 use windlass_core::batch::submissions::{Input, MetaValue, OnFailure, SubmissionState, Submit};
 use windlass_core::entry::{
     Cancel, Command, Complete, Done, Entry, Fail, FailedAttempt, Lead, Output, RetryFailed,
@@ -100,9 +101,10 @@ impl Chooser {
         let submission = self.target(room);
         let handed = room.submissions.get(&submission);
         match roll {
-            18..55 => Command::Complete(Complete { submission, done: self.done(room, handed) }),
-            55..86 => Command::Fail(Fail { submission, failed: self.failed(room, handed) }),
-            86..90 => Command::Cancel(Cancel { submission }),
+            18..49 => Command::Complete(Complete { submission, done: self.done(room, handed) }),
+            49..76 => Command::Fail(Fail { submission, failed: self.failed(room, handed) }),
+            76..80 => Command::Cancel(Cancel { submission }),
+            80..91 => Command::Change(Change { submission, changes: self.changes() }),
             _ => {
                 // Most submissions have nothing to retry: look for one that has.
                 let is_failed = |it: &Handed| it.chunks.iter().any(|chunk| chunk.is_failed(it.round));
@@ -161,6 +163,43 @@ impl Chooser {
             }
         }
         submit
+    }
+
+    /// Some of everything that can be different; sometimes nothing, and sometimes what cannot be.
+    fn changes(&mut self) -> Changes {
+        let mut changes = Changes::default();
+        if self.chance.below(3) == 0 {
+            changes.priority = Some(i64::from(self.small(3)) - 1);
+        }
+        if self.chance.below(3) == 0 {
+            changes.paused = Some(self.chance.below(2) == 0);
+        }
+        let wanted = self.submit();
+        if self.chance.below(3) == 0 {
+            changes.metadata_set = wanted.metadata;
+        }
+        if self.chance.below(3) == 0 {
+            let fields = ["shade", "size", "urgent", "never-there"].map(String::from);
+            changes.metadata_remove.extend(fields.into_iter().filter(|_| self.chance.below(2) == 0));
+            changes.metadata_remove.retain(|field| !changes.metadata_set.contains_key(field));
+        }
+        if self.chance.below(4) == 0 {
+            changes.attempts_max = Some([wanted.attempts_max, 1_000][self.pick(2)]);
+            changes.retry_delay_ms = Some(wanted.retry_delay_ms).filter(|_| self.chance.below(2) == 0);
+            changes.on_failure = Some(wanted.on_failure).filter(|_| self.chance.below(2) == 0);
+        }
+        match self.chance.below(40) {
+            0 => changes.attempts_max = Some(0),
+            1 => changes.metadata_remove.push("white space".into()),
+            2 => changes.metadata_remove.extend(changes.metadata_set.keys().next().cloned()),
+            // Fields that are there already may make it too many.
+            3 => {
+                let fields = (0..29 + self.chance.below(5)).map(|n| (format!("f{n}"), MetaValue::Bool(true)));
+                changes.metadata_set.extend(fields);
+            }
+            _ => {}
+        }
+        changes
     }
 
     /// Mostly a submission that runs; sometimes one that is over, sometimes one that never was.

@@ -3,6 +3,7 @@
 use crate::room::{Chunk, Handed, Room};
 use windlass_core::batch::chunks::OutputKind;
 use windlass_core::batch::listing::{ChunkResult, ChunkState, SubmissionFilter, SubmissionView};
+use windlass_core::batch::select::{SelectedStanding, Selection};
 use windlass_core::batch::submissions::{MetaValue, Metadata, SubmissionState};
 use windlass_core::entry::Output;
 use windlass_core::ids::{ChunkIndex, SubmissionId};
@@ -35,6 +36,20 @@ pub(crate) fn agrees(machine: &Machine<MemoryTables>, room: &Room, chance: &mut 
             expected(room, &filter),
             "{filter:?} in pages of {limit}"
         );
+        for selection in selections(filter) {
+            let chosen: Vec<_> = room
+                .submissions
+                .iter()
+                .rev()
+                .filter(|(_, it)| is_selected(&selection, it))
+                .map(|(id, _)| *id)
+                .collect();
+            assert_eq!(selected(machine, &selection, limit), chosen, "{selection:?} in steps of {limit}");
+            for id in room.submissions.keys() {
+                assert_eq!(machine.is_selected(&selection, *id), chosen.contains(id), "{selection:?} {id}");
+            }
+            assert!(!machine.is_selected(&selection, unknown));
+        }
     }
 }
 
@@ -44,6 +59,7 @@ fn view(id: SubmissionId, handed: &Handed) -> SubmissionView {
         state: handed.state,
         submission: handed.row(),
         about: handed.submit.clone(),
+        paused: handed.paused,
         finished_at: handed.finished_at,
     }
 }
@@ -121,4 +137,35 @@ fn expected(room: &Room, filter: &SubmissionFilter) -> Vec<SubmissionView> {
     };
     let is_shown = |it: &Handed| filter.state.is_none_or(|state| state == it.state) && has_all(it);
     room.submissions.iter().rev().filter(|(_, it)| is_shown(it)).map(|(id, it)| view(*id, it)).collect()
+}
+
+/// The filter as a bulk verb has it; one for any state is also one for what can get another round.
+fn selections(filter: SubmissionFilter) -> Vec<Selection> {
+    let standings = match filter.state {
+        Some(state) => vec![SelectedStanding::In(state)],
+        None => vec![SelectedStanding::Any, SelectedStanding::Retryable],
+    };
+    standings.into_iter().map(|standing| Selection { standing, metadata: filter.metadata.clone() }).collect()
+}
+
+fn selected(machine: &Machine<MemoryTables>, selection: &Selection, looked_at: usize) -> Vec<SubmissionId> {
+    let (mut all, mut below) = (Vec::new(), None);
+    loop {
+        let page = machine.select(selection, below, looked_at);
+        assert!(page.items.len() <= looked_at);
+        all.extend(page.items);
+        below = page.next;
+        if below.is_none() {
+            return all;
+        }
+    }
+}
+
+fn is_selected(selection: &Selection, it: &Handed) -> bool {
+    let stands = match selection.standing {
+        SelectedStanding::Any => true,
+        SelectedStanding::In(state) => it.state == state,
+        SelectedStanding::Retryable => it.state != SubmissionState::Cancelled && it.counts().failed > 0,
+    };
+    stands && selection.metadata.iter().all(|(field, value)| it.submit.metadata.get(field) == Some(value))
 }

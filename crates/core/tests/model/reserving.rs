@@ -133,7 +133,9 @@ impl Leader {
             _ => Strategy::NewestFirst,
         };
         let max_chunks = usize::try_from(max).expect("it is at most 4");
-        let hand_outs = self.reserver.reserve(holder, max_chunks, &strategy);
+        let plan = self.reserver.plan(&strategy, At::from_ms(0)).expect("the strategy is served");
+        while self.reserver.ready_mut().build() {}
+        let hand_outs = self.reserver.reserve(holder, max_chunks, plan);
         let all = hand_outs.into_iter().flat_map(|it| {
             let submission = it.submission;
             it.chunks.into_iter().map(move |(chunk, token)| (ChunkName { submission, chunk }, token))

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use windlass_core::batch::change::{Change, Changes};
 use windlass_core::batch::settle::FailureRow;
 use windlass_core::batch::state::Unsettled;
 use windlass_core::batch::submissions::{
@@ -27,7 +28,9 @@ pub(crate) struct Room {
 /// A submission that was handed in.
 #[derive(Debug, Clone)]
 pub(crate) struct Handed {
+    /// What is said of it now.
     pub(crate) submit: Submit,
+    pub(crate) paused: bool,
     pub(crate) submitted_at: At,
     pub(crate) state: SubmissionState,
     pub(crate) finished_at: Option<At>,
@@ -102,6 +105,11 @@ impl Handed {
         }
     }
 
+    pub(crate) fn traits(&self) -> Traits {
+        let Submit { priority, metadata, .. } = self.submit.clone();
+        Traits { priority, metadata, paused: self.paused }
+    }
+
     /// What of it can be handed out.
     pub(crate) fn unsettled(&self, submission: SubmissionId) -> Unsettled {
         let mut unsettled = Unsettled {
@@ -109,7 +117,7 @@ impl Handed {
             round: self.round,
             ranges: Vec::new(),
             delayed: Vec::new(),
-            traits: Traits::of(&self.submit),
+            traits: self.traits(),
         };
         for (index, chunk) in (0..).zip(&self.chunks).filter(|(_, chunk)| chunk.is_unsettled(self.round)) {
             push(&mut unsettled.ranges, index);
@@ -121,6 +129,7 @@ impl Handed {
 
     fn end(&mut self, id: SubmissionId, state: SubmissionState, at: At) -> Effect {
         self.state = state;
+        self.paused = false;
         self.finished_at = Some(at);
         Effect::Over { submission: id, state, counts: self.counts() }
     }
@@ -164,6 +173,7 @@ impl Room {
             Command::Fail(it) => self.fail(it),
             Command::Cancel(it) => self.cancel(it.submission),
             Command::RetryFailed(it) => self.retry_failed(it.submission),
+            Command::Change(it) => self.change(it),
         }
     }
 
@@ -191,6 +201,7 @@ impl Room {
             vec![Chunk::default(); usize::try_from(submit.chunks).expect("the model submits little")];
         let handed = Handed {
             submit: submit.clone(),
+            paused: false,
             submitted_at: self.at,
             state: SubmissionState::Running,
             finished_at: None,
@@ -305,6 +316,46 @@ impl Room {
             effects: vec![Effect::Ready { submission: id, round, ranges, counts, traits }],
         }
     }
+
+    fn change(&mut self, it: &Change) -> Applied {
+        let (id, changes) = (it.submission, &it.changes);
+        if let Some(problem) = changes.problem() {
+            return Applied::refused(Refusal::Malformed { problem });
+        }
+        let Some(handed) = self.submissions.get_mut(&id) else {
+            return Applied::refused(Refusal::SubmissionUnknown { submission: id });
+        };
+        if handed.state != SubmissionState::Running {
+            return Applied::refused(Refusal::SubmissionOver { submission: id, state: handed.state });
+        }
+        let changed = changed(&handed.submit, changes);
+        // A submission that could not come in so cannot become so.
+        if let Some(problem) = changed.problem() {
+            return Applied::refused(Refusal::Malformed { problem });
+        }
+        let before = handed.traits();
+        handed.submit = changed;
+        handed.paused = changes.paused.unwrap_or(handed.paused);
+        let traits = handed.traits();
+        let effects =
+            if traits == before { vec![] } else { vec![Effect::Changed { submission: id, traits }] };
+        Applied { outcome: Outcome::Changed, effects }
+    }
+}
+
+fn changed(submit: &Submit, changes: &Changes) -> Submit {
+    let mut submit = submit.clone();
+    for (field, value) in &changes.metadata_set {
+        submit.metadata.insert(field.clone(), value.clone());
+    }
+    for field in &changes.metadata_remove {
+        submit.metadata.remove(field);
+    }
+    submit.priority = changes.priority.unwrap_or(submit.priority);
+    submit.attempts_max = changes.attempts_max.unwrap_or(submit.attempts_max);
+    submit.retry_delay_ms = changes.retry_delay_ms.unwrap_or(submit.retry_delay_ms);
+    submit.on_failure = changes.on_failure.unwrap_or(submit.on_failure);
+    submit
 }
 
 fn after_the_end(state: SubmissionState) -> Settled {
@@ -335,7 +386,7 @@ fn fail_one(
     }
     let before = chunk.failure.as_ref().filter(|it| it.round == round).map_or(0, |it| it.row.failures);
     let failures = before + 1;
-    let wait_ms = (0..before).fold(delay, |wait, _| wait * 2).min(RETRY_DELAY_MS_MAX);
+    let wait_ms = (0..before).fold(delay, |wait, _| wait.saturating_mul(2)).min(RETRY_DELAY_MS_MAX);
     let retry_at = (failures < attempts_max).then(|| at.after_ms(wait_ms));
     chunk.failure = Some(Failure {
         attempt: failed.attempt,

@@ -114,7 +114,8 @@ impl Leader {
     }
 
     pub(crate) fn reserve_as(&mut self, holder: Holder, max: usize) -> Vec<(ChunkName, AttemptToken)> {
-        let hand_outs = self.reserver.reserve(holder, max, &Strategy::OldestFirst);
+        let plan = self.reserver.plan(&Strategy::OldestFirst, self.machine.at()).expect("it is served");
+        let hand_outs = self.reserver.reserve(holder, max, plan);
         let named = hand_outs.into_iter().flat_map(|it| {
             let submission = it.submission;
             it.chunks.into_iter().map(move |(chunk, token)| (ChunkName { submission, chunk }, token))

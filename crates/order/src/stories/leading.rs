@@ -133,7 +133,7 @@ async fn a_leadership_that_is_lost_and_won_again_is_a_new_epoch() {
     assert!(matches!(
         &events[..],
         [RoleEvent::Led { .. }, RoleEvent::Effects { .. }, RoleEvent::Lost, RoleEvent::Led { reserver, .. }]
-            if reserver.ready_len() == 1
+            if reserver.ready_len() == 3
     ));
     opened.submit(1).await;
     opened.order.shutdown().await.unwrap();

@@ -45,7 +45,8 @@ fn complete_document(document: &mut utoipa::openapi::OpenApi) {
         .content("application/problem+json", Content::new(Some(Ref::from_schema_name("Problem"))))
         .build();
     for item in document.paths.paths.values_mut() {
-        for operation in [&mut item.get, &mut item.put, &mut item.post].into_iter().flatten() {
+        for operation in [&mut item.get, &mut item.put, &mut item.post, &mut item.patch].into_iter().flatten()
+        {
             operation.responses.responses.insert("default".into(), problem.clone().into());
         }
     }
@@ -55,11 +56,14 @@ fn complete_document(document: &mut utoipa::openapi::OpenApi) {
 pub fn router(service: Service) -> Router {
     let (described, mut document) = OpenApiRouter::with_openapi(Described::openapi())
         .routes(routes!(submissions::submit, submissions::list))
-        .routes(routes!(submissions::show))
+        .routes(routes!(submissions::show, submissions::change))
         .routes(routes!(submissions::wait))
         .routes(routes!(submissions::results))
+        .routes(routes!(submissions::pause))
+        .routes(routes!(submissions::resume))
         .routes(routes!(submissions::cancel))
         .routes(routes!(submissions::retry_failed))
+        .routes(routes!(submissions::bulk))
         .routes(routes!(work::reserve))
         .routes(routes!(work::complete))
         .routes(routes!(work::fail))

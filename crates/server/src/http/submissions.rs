@@ -7,6 +7,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::IntoResponse;
+use windlass_api::changes::{BulkRequest, BulkResponse, ChangeRequest};
 use windlass_api::json::{
     ListQuery, ReadQuery, ResultPage, ResultsQuery, RetryResponse, SubmissionInfo, SubmissionPage,
     SubmitRequest, SubmitResponse, WaitQuery,
@@ -100,6 +101,46 @@ pub(super) async fn results(
     Ok(([(INDEX_HEADER, index.to_string())], Json(service.results(id, &query)?)))
 }
 
+/// Says anew what is said of a running submission. What is not named stays as it is.
+#[utoipa::path(
+    patch, path = "/v1/submissions/{id}", tag = "submissions", request_body = ChangeRequest,
+    params(("id" = String, Path, description = "The submission's id.")),
+    responses((status = 200, body = SubmissionInfo))
+)]
+pub(super) async fn change(
+    State(service): State<Service>,
+    IdInPath(id): IdInPath,
+    JsonBody(request): JsonBody<ChangeRequest>,
+) -> Answer<Json<SubmissionInfo>> {
+    Ok(Json(service.change(id, request).await?))
+}
+
+/// Pauses a running submission: nothing more of it is handed out, and what is out goes on.
+#[utoipa::path(
+    post, path = "/v1/submissions/{id}/pause", tag = "submissions",
+    params(("id" = String, Path, description = "The submission's id.")),
+    responses((status = 200, body = SubmissionInfo))
+)]
+pub(super) async fn pause(
+    State(service): State<Service>,
+    IdInPath(id): IdInPath,
+) -> Answer<Json<SubmissionInfo>> {
+    Ok(Json(service.set_paused(id, true).await?))
+}
+
+/// Resumes a paused submission.
+#[utoipa::path(
+    post, path = "/v1/submissions/{id}/resume", tag = "submissions",
+    params(("id" = String, Path, description = "The submission's id.")),
+    responses((status = 200, body = SubmissionInfo))
+)]
+pub(super) async fn resume(
+    State(service): State<Service>,
+    IdInPath(id): IdInPath,
+) -> Answer<Json<SubmissionInfo>> {
+    Ok(Json(service.set_paused(id, false).await?))
+}
+
 /// Cancels a submission; its remaining chunks are skipped.
 #[utoipa::path(
     post, path = "/v1/submissions/{id}/cancel", tag = "submissions",
@@ -124,4 +165,17 @@ pub(super) async fn retry_failed(
     IdInPath(id): IdInPath,
 ) -> Answer<Json<RetryResponse>> {
     Ok(Json(service.retry_failed(id).await?))
+}
+
+/// Does one thing with all submissions that a filter names; takes as long as they need. If the caller goes away, the rest is
+/// left as it is.
+#[utoipa::path(
+    post, path = "/v1/submissions/bulk", tag = "submissions", request_body = BulkRequest,
+    responses((status = 200, body = BulkResponse))
+)]
+pub(super) async fn bulk(
+    State(service): State<Service>,
+    JsonBody(request): JsonBody<BulkRequest>,
+) -> Answer<Json<BulkResponse>> {
+    Ok(Json(service.bulk(request).await?))
 }

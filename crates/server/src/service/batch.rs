@@ -1,16 +1,18 @@
-//! The batch room's verbs on submissions: submit, show, list, results, wait, cancel, retry-failed.
+//! The batch room's verbs on submissions: submit, show, list, results, wait, change, pause, resume, cancel, retry-failed.
 
 use super::Service;
 use crate::limits::{PAGE_ROWS_DEFAULT, TROUBLES_SHOWN, WAIT_MS_DEFAULT, WAIT_MS_MAX};
 use minicbor::bytes::ByteVec;
 use std::time::Duration;
 use windlass_api::blob::Blob;
+use windlass_api::changes::ChangeRequest;
 use windlass_api::json::{
     ChunkProgress, ListQuery, ResultInfo, ResultPage, ResultState, ResultsQuery, RetryResponse,
     SubmissionInfo, SubmissionPage, SubmitRequest, SubmitResponse, TroubleInfo, time_text,
 };
 use windlass_api::objects::output_key;
 use windlass_api::problem::{Problem, ProblemCode};
+use windlass_core::batch::change::{Change, Changes};
 use windlass_core::batch::chunks::OutputKind;
 use windlass_core::batch::listing::{ChunkResult, ChunkState, SubmissionFilter, SubmissionView};
 use windlass_core::batch::submissions::{ChunkCounts, Input, MetaValue, Metadata, SubmissionState, Submit};
@@ -97,6 +99,29 @@ impl Service {
         self.show(id)
     }
 
+    /// Says anew what is said of a running submission.
+    pub async fn change(&self, id: SubmissionId, request: ChangeRequest) -> Result<SubmissionInfo, Problem> {
+        self.propose_changes(id, changes_of(request)?).await?;
+        self.show(id)
+    }
+
+    /// Holds a running submission back, or lets it go on.
+    pub async fn set_paused(&self, id: SubmissionId, paused: bool) -> Result<SubmissionInfo, Problem> {
+        self.propose_changes(id, Changes::pausing(paused)).await?;
+        self.show(id)
+    }
+
+    pub(super) async fn propose_changes(&self, id: SubmissionId, changes: Changes) -> Result<(), Problem> {
+        match self.propose(Command::Change(Change { submission: id, changes })).await? {
+            Outcome::Changed => {
+                // The roles are told as well, but may hear of it only after the caller has its answer.
+                self.abouts().forget(id);
+                Ok(())
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
     /// Ends a submission.
     pub async fn cancel(&self, id: SubmissionId) -> Result<SubmissionInfo, Problem> {
         match self.propose(Command::Cancel(Cancel { submission: id })).await? {
@@ -158,6 +183,23 @@ fn submit_of(request: SubmitRequest, idempotency_key: Option<String>) -> Result<
     })
 }
 
+/// The change that a request asks for, within the limits that hold for any submission.
+pub(super) fn changes_of(request: ChangeRequest) -> Result<Changes, Problem> {
+    let ChangeRequest { priority, metadata, paused, attempts_max, retry_delay_ms, on_failure } = request;
+    let mut changes =
+        Changes { priority, paused, attempts_max, retry_delay_ms, on_failure, ..Changes::default() };
+    for (field, value) in metadata {
+        match value {
+            Some(value) => drop(changes.metadata_set.insert(field, value)),
+            None => changes.metadata_remove.push(field),
+        }
+    }
+    match changes.problem() {
+        Some(problem) => Err(Problem::new(ProblemCode::InvalidRequest, problem)),
+        None => Ok(changes),
+    }
+}
+
 fn page_limit(limit: Option<usize>) -> Result<usize, Problem> {
     match limit.unwrap_or(PAGE_ROWS_DEFAULT) {
         limit @ 1..=PAGE_ROWS_MAX => Ok(limit),
@@ -211,10 +253,11 @@ pub fn progress_of(counts: ChunkCounts, state: SubmissionState) -> ChunkProgress
 }
 
 fn info_of(view: SubmissionView) -> SubmissionInfo {
-    let SubmissionView { id, state, submission, about, finished_at } = view;
+    let SubmissionView { id, state, submission, about, paused, finished_at } = view;
     SubmissionInfo {
         id,
         state,
+        paused,
         chunks: progress_of(submission.counts, state),
         failures: submission.failures,
         rounds: submission.round,

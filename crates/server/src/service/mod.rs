@@ -2,6 +2,7 @@
 
 pub mod abouts;
 pub mod batch;
+pub mod bulk;
 pub mod reserve;
 
 use crate::clock::Clock;
@@ -95,7 +96,7 @@ impl Service {
         &self.inner.order
     }
 
-    /// What producers said of their submissions.
+    /// What is said of submissions.
     pub fn abouts(&self) -> &Abouts {
         &self.inner.abouts
     }
@@ -168,7 +169,7 @@ impl Service {
 
     /// How the server is.
     pub async fn status(&self) -> Result<StatusInfo, Problem> {
-        let DispatcherStatus { ready, out, delayed, sessions, waiting } = self.ask(Event::Status).await?;
+        let DispatcherStatus { ready, out, delayed, sessions, waiting, .. } = self.ask(Event::Status).await?;
         let order = &self.inner.order;
         let (epoch, running, unsettled) =
             order.read(|machine| (machine.epoch(), machine.batch().running(), machine.batch().unsettled()));

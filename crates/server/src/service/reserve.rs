@@ -7,6 +7,7 @@ use crate::limits::{LEASE_MS_MAX, LEASE_MS_MIN, RESERVE_ANSWER_BYTES, RESERVE_WA
 use crate::roles::dispatcher::{Ask, Asker, Event};
 use futures_util::future::BoxFuture;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use windlass_api::blob::Blob;
@@ -67,7 +68,7 @@ impl Service {
         let asker = Asker::Lease { lease_ms, wait: !wait.is_zero(), reply };
         drop(self.dispatcher().send(Event::Reserve(Ask {
             max: request.max,
-            strategy: request.strategy,
+            strategy: Arc::new(request.strategy),
             asker,
         })));
         let mut asked = Asked { service: self, answer };
@@ -75,7 +76,8 @@ impl Service {
         let limit = if wait.is_zero() { Duration::from_secs(10) } else { wait };
         let answered = tokio::time::timeout(limit, &mut asked.answer).await;
         let reservations = match answered {
-            Ok(Ok((hand_outs, until))) => self.reservations(&hand_outs, until),
+            Ok(Ok(Ok((hand_outs, until)))) => self.reservations(&hand_outs, until),
+            Ok(Ok(Err(problem))) => return Err(Problem::new(ProblemCode::StrategyInvalid, problem)),
             Ok(Err(_)) | Err(_) => Vec::new(),
         };
         metrics::counter!("windlass_reserved_chunks_total").increment(reservations.len() as u64);
@@ -256,13 +258,13 @@ impl Service {
 /// An ask whose caller may go away at any moment: what was handed out and never looked at goes back unharmed.
 struct Asked<'a> {
     service: &'a Service,
-    answer: oneshot::Receiver<(Vec<HandOut>, At)>,
+    answer: oneshot::Receiver<Result<(Vec<HandOut>, At), String>>,
 }
 
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
         self.answer.close();
-        if let Ok((hand_outs, _)) = self.answer.try_recv() {
+        if let Ok(Ok((hand_outs, _))) = self.answer.try_recv() {
             let names = |it: HandOut| {
                 let submission = it.submission;
                 it.chunks.into_iter().map(move |(chunk, token)| (ChunkName { submission, chunk }, token))

@@ -1,0 +1,187 @@
+//! beanstalkd: its text protocol, spoken by hand.
+
+use crate::process::{self, Process};
+use crate::system::{Consumer, Mode, Server, System, Tally, key};
+use anyhow::{Context, bail};
+use async_trait::async_trait;
+use rustix::process::Signal;
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+
+/// Reserves and deletes of one consumer on the way in the recommended mode.
+const PIPELINE: usize = 100;
+/// Puts on the way when filling.
+const FILL_BATCH: u64 = 1_000;
+/// A job that is reserved goes back after so long.
+const RUN_SECONDS: u32 = 600;
+/// The binlog's file size: the largest that does not make a file of its own for each small fill.
+const BINLOG_BYTES: u64 = 10 * 1_024 * 1_024;
+
+pub(crate) struct Beanstalkd;
+
+#[async_trait]
+impl System for Beanstalkd {
+    fn name(&self) -> &'static str {
+        "beanstalkd"
+    }
+
+    fn version(&self) -> anyhow::Result<String> {
+        process::version(Path::new("beanstalkd"), "-v")
+    }
+
+    fn ways(&self, _mode: Mode, _consumers: usize) -> Vec<&'static str> {
+        vec!["tube"]
+    }
+
+    fn ways_in(&self) -> Vec<&'static str> {
+        vec!["pipelined puts"]
+    }
+
+    async fn start(&self, data: &Path) -> anyhow::Result<Box<dyn Server>> {
+        let port = process::free_port()?;
+        let mut command = Command::new("beanstalkd");
+        command.args(["-l", "127.0.0.1", "-p", &port.to_string(), "-f", "0", "-s", &BINLOG_BYTES.to_string(), "-b"]);
+        command.arg(data);
+        let mut process = Process::start(command, data, Signal::TERM)?;
+        process.ready(|| Connection::open(port)).await?;
+        Ok(Box::new(Running { process, port }))
+    }
+}
+
+struct Running {
+    process: Process,
+    port: u16,
+}
+
+#[async_trait]
+impl Server for Running {
+    fn process(&self) -> &Process {
+        &self.process
+    }
+
+    async fn fill(&self, _way: &str, chunks: u64, until: Instant) -> anyhow::Result<u64> {
+        let Connection { mut reader, mut writer } = Connection::open(self.port).await?;
+        let mut filled = 0;
+        while filled < chunks && Instant::now() < until {
+            let batch = FILL_BATCH.min(chunks - filled);
+            let mut puts = Vec::new();
+            for nth in filled..filled + batch {
+                let key = key(nth);
+                puts.extend(format!("put 1024 0 {RUN_SECONDS} {}\r\n{key}\r\n", key.len()).into_bytes());
+            }
+            // The server reads no further while its answers are not read.
+            let (sent, received) = tokio::join!(writer.write_all(&puts), async {
+                for _ in 0..batch {
+                    let line = line(&mut reader).await?;
+                    anyhow::ensure!(line.starts_with("INSERTED "), "a put was answered with {line}");
+                }
+                Ok(())
+            });
+            sent?;
+            received?;
+            filled += batch;
+        }
+        Ok(filled)
+    }
+
+    async fn consumers(&self, mode: Mode, _way: &str, count: usize) -> anyhow::Result<Vec<Box<dyn Consumer>>> {
+        let mut consumers: Vec<Box<dyn Consumer>> = Vec::new();
+        for _ in 0..count {
+            let connection = Connection::open(self.port).await?;
+            consumers.push(match mode {
+                Mode::OneByOne => Box::new(OneByOne(connection)),
+                Mode::Recommended => Box::new(Pipelined { connection, held: Vec::new() }),
+            });
+        }
+        Ok(consumers)
+    }
+}
+
+struct Connection {
+    reader: BufReader<OwnedReadHalf>,
+    writer: OwnedWriteHalf,
+}
+
+impl Connection {
+    async fn open(port: u16) -> anyhow::Result<Connection> {
+        let stream = TcpStream::connect(("127.0.0.1", port)).await?;
+        stream.set_nodelay(true)?;
+        let (reader, writer) = stream.into_split();
+        Ok(Connection { reader: BufReader::new(reader), writer })
+    }
+
+    /// The id of a reserved job; none if there is none ready.
+    async fn reserved(&mut self) -> anyhow::Result<Option<u64>> {
+        let line = line(&mut self.reader).await?;
+        let words: Vec<&str> = line.split(' ').collect();
+        match words[..] {
+            ["RESERVED", id, bytes] => {
+                let mut body = vec![0; bytes.parse::<usize>()? + 2];
+                self.reader.read_exact(&mut body).await?;
+                Ok(Some(id.parse()?))
+            }
+            ["TIMED_OUT"] => Ok(None),
+            _ => bail!("a reserve was answered with {line}"),
+        }
+    }
+
+    async fn deleted(&mut self) -> anyhow::Result<()> {
+        let line = line(&mut self.reader).await?;
+        anyhow::ensure!(line == "DELETED", "a delete was answered with {line}");
+        Ok(())
+    }
+}
+
+async fn line(reader: &mut BufReader<OwnedReadHalf>) -> anyhow::Result<String> {
+    let mut line = String::new();
+    reader.read_line(&mut line).await?;
+    Ok(line.strip_suffix("\r\n").context("the server closed")?.to_owned())
+}
+
+struct OneByOne(Connection);
+
+#[async_trait]
+impl Consumer for OneByOne {
+    async fn round(&mut self, tally: &mut Tally) -> anyhow::Result<bool> {
+        let began = Instant::now();
+        self.0.writer.write_all(b"reserve-with-timeout 0\r\n").await?;
+        let Some(id) = self.0.reserved().await? else { return Ok(false) };
+        tally.reserved(began);
+        self.0.writer.write_all(format!("delete {id}\r\n").as_bytes()).await?;
+        self.0.deleted().await?;
+        tally.completed(began);
+        Ok(true)
+    }
+}
+
+/// Deletes what it holds and reserves as much again, in one round trip.
+struct Pipelined {
+    connection: Connection,
+    held: Vec<u64>,
+}
+
+#[async_trait]
+impl Consumer for Pipelined {
+    async fn round(&mut self, tally: &mut Tally) -> anyhow::Result<bool> {
+        let mut commands: Vec<u8> = Vec::new();
+        for id in &self.held {
+            commands.extend(format!("delete {id}\r\n").into_bytes());
+        }
+        for _ in 0..PIPELINE {
+            commands.extend(b"reserve-with-timeout 0\r\n");
+        }
+        self.connection.writer.write_all(&commands).await?;
+        for _ in std::mem::take(&mut self.held) {
+            self.connection.deleted().await?;
+            tally.chunks += 1;
+        }
+        for _ in 0..PIPELINE {
+            self.held.extend(self.connection.reserved().await?);
+        }
+        Ok(!self.held.is_empty())
+    }
+}

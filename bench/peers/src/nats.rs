@@ -1,0 +1,235 @@
+//! NATS JetStream: a work-queue stream, one durable pull consumer with explicit acknowledgement that all workers share.
+
+use crate::process::{self, Process};
+use crate::system::{Consumer, Mode, Server, System, Tally, key};
+use anyhow::Context as _;
+use async_nats::jetstream::consumer::pull::Config as PullConfig;
+use async_nats::jetstream::consumer::{AckPolicy, PullConsumer};
+use async_nats::jetstream::stream::{Config as StreamConfig, RetentionPolicy, StorageType};
+use async_nats::jetstream::{self, Context};
+use async_nats::{Client, StatusCode, Subscriber};
+use async_trait::async_trait;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use rustix::process::Signal;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+const STREAM: &str = "JOBS";
+const CONSUMER: &str = "workers";
+const SUBJECT: &str = "jobs";
+/// Messages of one fetch in the recommended mode.
+const BATCH: usize = 200;
+/// Publishes waiting for their acknowledgement when filling.
+const FILL_AT_ONCE: usize = 1_000;
+/// Messages of one atomic batch, the most that the server takes.
+const ATOMIC_BATCH: u64 = 1_000;
+
+const OWN_CONNECTION: &str = "own connection";
+const SHARED: &str = "8 connections";
+const SHARED_CONNECTIONS: usize = 8;
+const ASYNC_PUBLISH: &str = "async publish";
+const ATOMIC_PUBLISH: &str = "atomic batches of 1,000";
+
+pub(crate) struct Nats {
+    pub(crate) binary: PathBuf,
+}
+
+#[async_trait]
+impl System for Nats {
+    fn name(&self) -> &'static str {
+        "NATS JetStream"
+    }
+
+    fn version(&self) -> anyhow::Result<String> {
+        process::version(&self.binary, "--version")
+    }
+
+    fn ways(&self, _mode: Mode, consumers: usize) -> Vec<&'static str> {
+        if consumers > SHARED_CONNECTIONS { vec![OWN_CONNECTION, SHARED] } else { vec![OWN_CONNECTION] }
+    }
+
+    fn ways_in(&self) -> Vec<&'static str> {
+        vec![ASYNC_PUBLISH, ATOMIC_PUBLISH]
+    }
+
+    async fn start(&self, data: &Path) -> anyhow::Result<Box<dyn Server>> {
+        let port = process::free_port()?;
+        let config = data.with_extension("conf");
+        std::fs::write(
+            &config,
+            format!(
+                "listen: \"127.0.0.1:{port}\"\njetstream {{ store_dir: \"{}\", sync_interval: always }}\n",
+                data.display()
+            ),
+        )?;
+        let mut command = Command::new(&self.binary);
+        command.arg("-c").arg(&config);
+        let mut process = Process::start(command, data, Signal::TERM)?;
+        let url = format!("127.0.0.1:{port}");
+        let client = process.ready(|| connect(&url)).await?;
+        let context = jetstream::new(client.clone());
+        let stream = context
+            .get_or_create_stream(StreamConfig {
+                name: STREAM.into(),
+                subjects: vec![SUBJECT.into()],
+                retention: RetentionPolicy::WorkQueue,
+                storage: StorageType::File,
+                allow_atomic_publish: true,
+                ..StreamConfig::default()
+            })
+            .await?;
+        stream
+            .get_or_create_consumer(
+                CONSUMER,
+                PullConfig {
+                    durable_name: Some(CONSUMER.into()),
+                    ack_policy: AckPolicy::Explicit,
+                    ack_wait: Duration::from_secs(600),
+                    // The defaults, 1,000 and 512, would stop a thousand consumers.
+                    max_ack_pending: -1,
+                    max_waiting: 20_000,
+                    ..PullConfig::default()
+                },
+            )
+            .await?;
+        Ok(Box::new(Running { process, url, client, context }))
+    }
+}
+
+async fn connect(url: &str) -> anyhow::Result<Client> {
+    let options = async_nats::ConnectOptions::new().request_timeout(Some(Duration::from_secs(60)));
+    Ok(options.connect(url).await?)
+}
+
+struct Running {
+    process: Process,
+    url: String,
+    client: Client,
+    context: Context,
+}
+
+#[async_trait]
+impl Server for Running {
+    fn process(&self) -> &Process {
+        &self.process
+    }
+
+    async fn fill(&self, way: &str, chunks: u64, until: Instant) -> anyhow::Result<u64> {
+        let in_time = |_: &u64| std::future::ready(Instant::now() < until);
+        if way == ATOMIC_PUBLISH {
+            let batches = stream::iter((0..chunks).step_by(ATOMIC_BATCH as usize)).take_while(in_time);
+            let filled = batches.map(|first| self.atomic_batch(first, ATOMIC_BATCH.min(chunks - first)));
+            return filled.buffered(4).try_fold(0, async |sum, batch| Ok(sum + batch)).await;
+        }
+        let published = stream::iter(0..chunks).take_while(in_time).map(|nth| async move {
+            self.context.publish(SUBJECT, key(nth).into()).await?.await?;
+            anyhow::Ok(())
+        });
+        published.buffered(FILL_AT_ONCE).try_fold(0, async |sum, ()| Ok(sum + 1)).await
+    }
+
+    async fn consumers(&self, mode: Mode, way: &str, count: usize) -> anyhow::Result<Vec<Box<dyn Consumer>>> {
+        let connections = if way == SHARED { SHARED_CONNECTIONS } else { count };
+        let clients: Vec<Client> =
+            stream::iter(0..connections).then(|_| connect(&self.url)).try_collect().await?;
+        let mut consumers: Vec<Box<dyn Consumer>> = Vec::new();
+        for nth in 0..count {
+            let client = clients[nth % connections].clone();
+            consumers.push(match mode {
+                Mode::OneByOne => {
+                    let inbox = client.new_inbox();
+                    let inbound = client.subscribe(inbox.clone()).await?;
+                    Box::new(OneByOne { client, inbox, inbound })
+                }
+                Mode::Recommended => {
+                    let context = jetstream::new(client);
+                    let consumer = context.get_consumer_from_stream(CONSUMER, STREAM).await?;
+                    Box::new(Batched { consumer, held: Vec::new() })
+                }
+            });
+        }
+        Ok(consumers)
+    }
+}
+
+impl Running {
+    /// Messages of one batch that is stored as a whole or not at all; only the last is acknowledged.
+    async fn atomic_batch(&self, first: u64, count: u64) -> anyhow::Result<u64> {
+        let batch = format!("batch-{first}");
+        for nth in 0..count {
+            let mut headers = async_nats::HeaderMap::new();
+            headers.insert("Nats-Batch-Id", batch.as_str());
+            headers.insert("Nats-Batch-Sequence", (nth + 1).to_string());
+            let payload = key(first + nth).into();
+            if nth + 1 < count {
+                self.client.publish_with_headers(SUBJECT, headers, payload).await?;
+            } else {
+                headers.insert("Nats-Batch-Commit", "1");
+                let answer = self.client.request_with_headers(SUBJECT, headers, payload).await?;
+                let text = String::from_utf8_lossy(&answer.payload);
+                anyhow::ensure!(!text.contains("\"error\""), "a batch was answered with {text}");
+            }
+        }
+        Ok(count)
+    }
+}
+
+/// Asks for one message and waits until its acknowledgement is acknowledged.
+struct OneByOne {
+    client: Client,
+    inbox: String,
+    inbound: Subscriber,
+}
+
+#[async_trait]
+impl Consumer for OneByOne {
+    async fn round(&mut self, tally: &mut Tally) -> anyhow::Result<bool> {
+        let began = Instant::now();
+        let next = format!("$JS.API.CONSUMER.MSG.NEXT.{STREAM}.{CONSUMER}");
+        let ask = r#"{"batch":1,"no_wait":true}"#.into();
+        self.client.publish_with_reply(next, self.inbox.clone(), ask).await?;
+        let message = self.inbound.next().await.context("the server closed")?;
+        if message.status == Some(StatusCode::NOT_FOUND) {
+            return Ok(false);
+        }
+        anyhow::ensure!(message.status.is_none(), "a pull was answered with {message:?}");
+        tally.reserved(began);
+        let reply = message.reply.context("a message of a stream has a reply subject")?;
+        self.client.request(reply, "+ACK".into()).await?;
+        tally.completed(began);
+        Ok(true)
+    }
+}
+
+/// Acknowledges a batch, waiting only for the last of it, while the next batch is fetched.
+struct Batched {
+    consumer: PullConsumer,
+    held: Vec<jetstream::Message>,
+}
+
+impl Batched {
+    async fn fetch(&self) -> anyhow::Result<Vec<jetstream::Message>> {
+        let messages = self.consumer.fetch().max_messages(BATCH).messages().await?;
+        messages.try_collect().await.map_err(|error| anyhow::anyhow!("a fetch failed: {error}"))
+    }
+
+    async fn acknowledge(&self) -> anyhow::Result<u64> {
+        let Some((last, others)) = self.held.split_last() else { return Ok(0) };
+        for message in others {
+            message.ack().await.map_err(|error| anyhow::anyhow!("an acknowledgement failed: {error}"))?;
+        }
+        last.double_ack().await.map_err(|error| anyhow::anyhow!("an acknowledgement failed: {error}"))?;
+        Ok(self.held.len() as u64)
+    }
+}
+
+#[async_trait]
+impl Consumer for Batched {
+    async fn round(&mut self, tally: &mut Tally) -> anyhow::Result<bool> {
+        let (acknowledged, fetched) = tokio::try_join!(self.acknowledge(), self.fetch())?;
+        tally.chunks += acknowledged;
+        self.held = fetched;
+        Ok(!self.held.is_empty())
+    }
+}

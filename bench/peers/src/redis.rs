@@ -1,0 +1,195 @@
+//! Redis streams: a consumer group; an entry that is done is acknowledged and deleted.
+
+use crate::process::{self, Process};
+use crate::system::{Consumer, Mode, Server, System, Tally, key};
+use anyhow::Context;
+use async_trait::async_trait;
+use redis::aio::MultiplexedConnection;
+use redis::streams::StreamReadReply;
+use redis::{AsyncConnectionConfig, Client, Pipeline};
+use rustix::process::Signal;
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+const STREAM: &str = "jobs";
+const GROUP: &str = "workers";
+/// What one XREADGROUP asks for in the recommended mode.
+const BATCH: usize = 100;
+/// Entries of one pipeline when filling.
+const FILL_BATCH: u64 = 1_000;
+
+pub(crate) struct Redis;
+
+#[async_trait]
+impl System for Redis {
+    fn name(&self) -> &'static str {
+        "Redis streams"
+    }
+
+    fn version(&self) -> anyhow::Result<String> {
+        process::version(Path::new("redis-server"), "--version")
+    }
+
+    fn ways(&self, _mode: Mode, _consumers: usize) -> Vec<&'static str> {
+        vec!["group"]
+    }
+
+    fn ways_in(&self) -> Vec<&'static str> {
+        vec!["pipelined XADD"]
+    }
+
+    async fn start(&self, data: &Path) -> anyhow::Result<Box<dyn Server>> {
+        let port = process::free_port()?;
+        let mut command = Command::new("redis-server");
+        command
+            .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--dir"])
+            .arg(data)
+            .args(["--appendonly", "yes", "--appendfsync", "always", "--save", "", "--maxclients", "4096"]);
+        let mut process = Process::start(command, data, Signal::TERM)?;
+        let client = Client::open(format!("redis://127.0.0.1:{port}/"))?;
+        let connection = process
+            .ready(|| async {
+                let mut connection = connect(&client).await?;
+                // It answers otherwise while it reads its file.
+                let _: String = redis::cmd("PING").query_async(&mut connection).await?;
+                Ok(connection)
+            })
+            .await?;
+        let mut group = connection.clone();
+        // A folder that was used before has the group already.
+        let _: Result<String, _> = redis::cmd("XGROUP")
+            .arg("CREATE")
+            .arg(STREAM)
+            .arg(GROUP)
+            .arg("0")
+            .arg("MKSTREAM")
+            .query_async(&mut group)
+            .await;
+        Ok(Box::new(Running { process, client, connection }))
+    }
+}
+
+async fn connect(client: &Client) -> anyhow::Result<MultiplexedConnection> {
+    // Without its default limit of half a second: a thousand consumers share one server.
+    let config = AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
+    Ok(client.get_multiplexed_async_connection_with_config(&config).await?)
+}
+
+struct Running {
+    process: Process,
+    client: Client,
+    connection: MultiplexedConnection,
+}
+
+#[async_trait]
+impl Server for Running {
+    fn process(&self) -> &Process {
+        &self.process
+    }
+
+    async fn fill(&self, _way: &str, chunks: u64, until: Instant) -> anyhow::Result<u64> {
+        let mut connection = self.connection.clone();
+        let mut filled = 0;
+        while filled < chunks && Instant::now() < until {
+            let batch = FILL_BATCH.min(chunks - filled);
+            let mut pipeline = Pipeline::with_capacity(batch as usize);
+            for nth in filled..filled + batch {
+                pipeline.cmd("XADD").arg(STREAM).arg("*").arg("key").arg(key(nth)).ignore();
+            }
+            let () = pipeline.query_async(&mut connection).await?;
+            filled += batch;
+        }
+        Ok(filled)
+    }
+
+    async fn consumers(&self, mode: Mode, _way: &str, count: usize) -> anyhow::Result<Vec<Box<dyn Consumer>>> {
+        let mut consumers: Vec<Box<dyn Consumer>> = Vec::new();
+        for nth in 0..count {
+            let connection = connect(&self.client).await.context("connecting a consumer")?;
+            let group = Group { connection, name: format!("consumer-{nth}") };
+            consumers.push(match mode {
+                Mode::OneByOne => Box::new(OneByOne(group)),
+                Mode::Recommended => Box::new(Batched { group, held: Vec::new() }),
+            });
+        }
+        Ok(consumers)
+    }
+}
+
+struct Group {
+    connection: MultiplexedConnection,
+    name: String,
+}
+
+impl Group {
+    fn read(&self, pipeline: &mut Pipeline, count: usize) {
+        let read = pipeline.cmd("XREADGROUP").arg("GROUP").arg(GROUP).arg(&self.name);
+        read.arg("COUNT").arg(count).arg("STREAMS").arg(STREAM).arg(">");
+    }
+
+    fn done(pipeline: &mut Pipeline, ids: &[String]) {
+        pipeline.cmd("XACK").arg(STREAM).arg(GROUP).arg(ids);
+        pipeline.cmd("XDEL").arg(STREAM).arg(ids);
+    }
+}
+
+fn ids(reply: Option<StreamReadReply>) -> Vec<String> {
+    let keys = reply.map(|it| it.keys).unwrap_or_default();
+    keys.into_iter().flat_map(|it| it.ids).map(|it| it.id).collect()
+}
+
+fn all_counted(reply: u64, ids: usize) -> anyhow::Result<()> {
+    anyhow::ensure!(reply == ids as u64, "{reply} of {ids} were acknowledged");
+    Ok(())
+}
+
+struct OneByOne(Group);
+
+#[async_trait]
+impl Consumer for OneByOne {
+    async fn round(&mut self, tally: &mut Tally) -> anyhow::Result<bool> {
+        let began = Instant::now();
+        let mut read = Pipeline::with_capacity(1);
+        self.0.read(&mut read, 1);
+        let (reply,): (Option<StreamReadReply>,) = read.query_async(&mut self.0.connection).await?;
+        let ids = ids(reply);
+        if ids.is_empty() {
+            return Ok(false);
+        }
+        tally.reserved(began);
+        let mut done = Pipeline::with_capacity(2);
+        Group::done(&mut done, &ids);
+        let (acknowledged, _deleted): (u64, u64) = done.query_async(&mut self.0.connection).await?;
+        all_counted(acknowledged, ids.len())?;
+        tally.completed(began);
+        Ok(true)
+    }
+}
+
+/// Reports a batch and reads the next in one round trip.
+struct Batched {
+    group: Group,
+    held: Vec<String>,
+}
+
+#[async_trait]
+impl Consumer for Batched {
+    async fn round(&mut self, tally: &mut Tally) -> anyhow::Result<bool> {
+        let mut pipeline = Pipeline::with_capacity(3);
+        if self.held.is_empty() {
+            self.group.read(&mut pipeline, BATCH);
+            let (reply,): (Option<StreamReadReply>,) = pipeline.query_async(&mut self.group.connection).await?;
+            self.held = ids(reply);
+            return Ok(!self.held.is_empty());
+        }
+        Group::done(&mut pipeline, &self.held);
+        self.group.read(&mut pipeline, BATCH);
+        let (acknowledged, _deleted, reply): (u64, u64, Option<StreamReadReply>) =
+            pipeline.query_async(&mut self.group.connection).await?;
+        all_counted(acknowledged, self.held.len())?;
+        tally.chunks += acknowledged;
+        self.held = ids(reply);
+        Ok(!self.held.is_empty())
+    }
+}

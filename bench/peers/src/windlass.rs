@@ -1,0 +1,238 @@
+//! Windlass: its own client, over the consumers' socket.
+
+use crate::process::{self, Process};
+use crate::system::{Consumer, Mode, PREFIX, Server, System, Tally};
+use anyhow::{Context, bail};
+use async_trait::async_trait;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use rustix::process::Signal;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, Instant};
+use windlass_client::frames::{ClientFrame, DoneChunk, ServerFrame, Verdict, WorkOf};
+use windlass_client::{
+    Client, ConsumeReceiver, ConsumeSender, ConsumeSocket, Output, SubmitRequest,
+};
+
+/// One submission with everything in it.
+pub(crate) const ONE_SUBMISSION: &str = "one submission";
+/// Submissions of a thousand chunks.
+pub(crate) const MANY_SUBMISSIONS: &str = "submissions of 1,000";
+const SUBMISSION_CHUNKS: u64 = 1_000;
+/// Submits on the way at once.
+const SUBMITS_AT_ONCE: usize = 128;
+/// Chunks of one reserve where consumers pipeline; two reserves are on the way.
+const PIPELINE_CHUNKS: u32 = 512;
+
+pub(crate) struct Windlass {
+    pub(crate) binary: PathBuf,
+}
+
+#[async_trait]
+impl System for Windlass {
+    fn name(&self) -> &'static str {
+        "Windlass"
+    }
+
+    fn version(&self) -> anyhow::Result<String> {
+        process::version(&self.binary, "--version")
+    }
+
+    fn ways(&self, _mode: Mode, _consumers: usize) -> Vec<&'static str> {
+        vec!["socket"]
+    }
+
+    fn ways_in(&self) -> Vec<&'static str> {
+        vec![ONE_SUBMISSION, MANY_SUBMISSIONS]
+    }
+
+    async fn start(&self, data: &Path) -> anyhow::Result<Box<dyn Server>> {
+        let port = process::free_port()?;
+        let mut command = Command::new(&self.binary);
+        command.args(["serve", "--listen", &format!("127.0.0.1:{port}"), "--data"]).arg(data);
+        command.env("WINDLASS_LOG", "warn");
+        let mut process = Process::start(command, data, Signal::TERM)?;
+        let client = Client::new(&format!("http://127.0.0.1:{port}"))?;
+        let once = client.clone().retrying_for(Duration::ZERO);
+        let status = process.ready(|| async { Ok(once.status().await?) }).await?;
+        let left = Arc::new(AtomicI64::new(status.chunks_ready as i64));
+        Ok(Box::new(Running { process, client, left }))
+    }
+}
+
+struct Running {
+    process: Process,
+    client: Client,
+    /// Chunks that nobody has asked for: consumers of an empty queue wait, and here they should end.
+    left: Arc<AtomicI64>,
+}
+
+#[async_trait]
+impl Server for Running {
+    fn process(&self) -> &Process {
+        &self.process
+    }
+
+    async fn fill(&self, way: &str, chunks: u64, _until: Instant) -> anyhow::Result<u64> {
+        let each = if way == ONE_SUBMISSION { chunks } else { SUBMISSION_CHUNKS.min(chunks) };
+        stream::iter(0..chunks / each)
+            .map(|nth| async move {
+                let prefix = format!("{PREFIX}/{nth:020}");
+                let request = SubmitRequest { chunks: Some(each), prefix: Some(prefix), ..SubmitRequest::default() };
+                self.client.submit(&request).await
+            })
+            .buffer_unordered(SUBMITS_AT_ONCE)
+            .try_for_each(|_| async { Ok(()) })
+            .await?;
+        self.left.fetch_add(chunks as i64, Ordering::Relaxed);
+        Ok(chunks)
+    }
+
+    async fn consumers(&self, mode: Mode, _way: &str, count: usize) -> anyhow::Result<Vec<Box<dyn Consumer>>> {
+        let mut consumers: Vec<Box<dyn Consumer>> = Vec::new();
+        for nth in 0..count {
+            let socket = ConsumeSocket::connect(&self.client, &format!("bench {nth}"), None).await?.0;
+            let left = self.left.clone();
+            consumers.push(match mode {
+                Mode::OneByOne => Box::new(OneByOne { socket, left, request: 0 }),
+                Mode::Recommended => Box::new(Pipelined::new(socket, left)),
+            });
+        }
+        Ok(consumers)
+    }
+}
+
+fn reserve(request: u64, max: u32) -> ClientFrame {
+    ClientFrame::Reserve { request, max, strategy: "\"OldestFirst\"".into() }
+}
+
+fn completion(request: u64, work: WorkOf) -> ClientFrame {
+    let done = work.chunks.into_iter().map(|chunk| DoneChunk { chunk, output: Output::Nothing }).collect();
+    ClientFrame::Complete { request, submission: work.submission, done }
+}
+
+fn accepted(verdicts: &[Verdict]) -> anyhow::Result<u64> {
+    anyhow::ensure!(verdicts.iter().all(|it| *it == Verdict::Accepted), "not accepted: {verdicts:?}");
+    Ok(verdicts.len() as u64)
+}
+
+struct OneByOne {
+    socket: ConsumeSocket,
+    left: Arc<AtomicI64>,
+    request: u64,
+}
+
+impl OneByOne {
+    async fn answer(&mut self, frame: &ClientFrame) -> anyhow::Result<ServerFrame> {
+        self.socket.send(frame).await?;
+        loop {
+            match self.socket.receive().await?.context("the server closed")? {
+                ServerFrame::Heartbeat {} => {}
+                answer => return Ok(answer),
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Consumer for OneByOne {
+    async fn round(&mut self, tally: &mut Tally) -> anyhow::Result<bool> {
+        if self.left.fetch_sub(1, Ordering::Relaxed) <= 0 {
+            return Ok(false);
+        }
+        let began = Instant::now();
+        self.request += 1;
+        let work = match self.answer(&reserve(self.request, 1)).await? {
+            ServerFrame::Work { mut work, .. } if work.len() == 1 => work.remove(0),
+            other => bail!("a reserve was answered with {other:?}"),
+        };
+        tally.reserved(began);
+        match self.answer(&completion(self.request, work)).await? {
+            ServerFrame::Settled { verdicts, .. } => accepted(&verdicts)?,
+            other => bail!("a completion was answered with {other:?}"),
+        };
+        tally.completed(began);
+        Ok(true)
+    }
+}
+
+/// Two reserves are always on the way; every chunk is reported as it comes, without waiting.
+struct Pipelined {
+    sender: ConsumeSender,
+    receiver: ConsumeReceiver,
+    left: Arc<AtomicI64>,
+    request: u64,
+    reserves: u64,
+    reported: u64,
+    settled: u64,
+}
+
+impl Pipelined {
+    fn new(socket: ConsumeSocket, left: Arc<AtomicI64>) -> Pipelined {
+        let (sender, receiver) = socket.split();
+        Pipelined { sender, receiver, left, request: 0, reserves: 0, reported: 0, settled: 0 }
+    }
+
+    /// Feeds one reserve, unless others have asked for all there is.
+    async fn reserve(&mut self) -> anyhow::Result<()> {
+        let max = i64::from(PIPELINE_CHUNKS);
+        let before = self.left.fetch_sub(max, Ordering::Relaxed);
+        if before < max {
+            self.left.fetch_add(max - before.clamp(0, max), Ordering::Relaxed);
+        }
+        if before > 0 {
+            self.request += 1;
+            self.reserves += 1;
+            self.sender.feed(&reserve(self.request, before.min(max) as u32)).await?;
+        }
+        Ok(())
+    }
+
+    async fn receive(&mut self) -> anyhow::Result<Option<Vec<WorkOf>>> {
+        match self.receiver.receive().await?.context("the server closed")? {
+            ServerFrame::Work { work, more, .. } => {
+                self.reserves -= u64::from(!more);
+                return Ok(Some(work));
+            }
+            ServerFrame::Settled { verdicts, .. } => self.settled += accepted(&verdicts)?,
+            ServerFrame::Heartbeat {} => {}
+            other => bail!("the server sent {other:?}"),
+        }
+        Ok(None)
+    }
+}
+
+#[async_trait]
+impl Consumer for Pipelined {
+    async fn round(&mut self, _tally: &mut Tally) -> anyhow::Result<bool> {
+        while self.reserves < 2 {
+            let before = self.reserves;
+            self.reserve().await?;
+            if self.reserves == before {
+                break;
+            }
+        }
+        self.sender.flush().await?;
+        if self.reserves == 0 {
+            return Ok(false);
+        }
+        for work in self.receive().await?.unwrap_or_default() {
+            self.reported += work.chunks.len() as u64;
+            self.request += 1;
+            self.sender.feed(&completion(self.request, work)).await?;
+        }
+        Ok(true)
+    }
+
+    async fn finish(&mut self, tally: &mut Tally) -> anyhow::Result<()> {
+        self.sender.flush().await?;
+        // Work that comes after the end is left to the server, which takes it back when the connection closes.
+        while self.settled < self.reported {
+            self.receive().await?;
+        }
+        tally.chunks += self.settled;
+        Ok(())
+    }
+}

@@ -1,0 +1,350 @@
+//! Values: the metadata fields and values of running submissions, each known by a small number.
+//!
+//! Views compare, group and count by numbers; the texts are kept once, however many submissions share them. A value lives
+//! as long as a submission, a view or a book of turns refers to it, so memory follows what is in the queue.
+//!
+//! Invariants
+//! - A number names one value of one field until nobody refers to it any more.
+//! - `out` is the number of chunks being worked on whose submission has the value.
+
+use super::submissions::{MetaValue, Metadata};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The number of a field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct FieldId(u32);
+
+/// The number of a value of one field, or of its absence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct ValueId(pub(super) u32);
+
+/// See the file's head.
+#[derive(Debug, Default)]
+pub(super) struct Values {
+    names: BTreeMap<Arc<str>, FieldId>,
+    fields: Vec<Field>,
+    free_fields: Vec<FieldId>,
+    values: Vec<Value>,
+    free_values: Vec<ValueId>,
+}
+
+#[derive(Debug)]
+struct Field {
+    name: Arc<str>,
+    /// Values and views that refer to it.
+    references: u32,
+    by_value: BTreeMap<Arc<MetaValue>, ValueId>,
+    /// Stands for submissions without the field.
+    missing: ValueId,
+    /// Its values of which chunks are being worked on.
+    in_work: BTreeSet<ValueId>,
+}
+
+#[derive(Debug)]
+struct Value {
+    field: FieldId,
+    /// None for the absence of the field.
+    value: Option<Arc<MetaValue>>,
+    references: u32,
+    counts: ValueCounts,
+}
+
+/// What is known of the submissions that share a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ValueCounts {
+    /// Submissions with a chunk that could be handed out.
+    pub ready_submissions: u64,
+    /// Their chunks that could be handed out.
+    pub ready_chunks: u64,
+    /// Chunks being worked on.
+    pub out: u64,
+    /// Chunks handed out since the value is known here.
+    pub handed_out: u64,
+}
+
+impl Values {
+    /// The number of a field, which the caller refers to until it calls [`Values::release_field`].
+    pub(super) fn field(&mut self, name: &str) -> FieldId {
+        if let Some(id) = self.names.get(name) {
+            self.fields[id.0 as usize].references += 1;
+            return *id;
+        }
+        let id = self.free_fields.pop().unwrap_or(FieldId(number(self.fields.len())));
+        let missing = self.new_value(id, None);
+        let name: Arc<str> = name.into();
+        let field = Field {
+            name: Arc::clone(&name),
+            references: 1,
+            by_value: BTreeMap::new(),
+            missing,
+            in_work: BTreeSet::new(),
+        };
+        match self.fields.get_mut(id.0 as usize) {
+            Some(place) => *place = field,
+            None => self.fields.push(field),
+        }
+        self.names.insert(name, id);
+        id
+    }
+
+    /// Another reference to a field.
+    pub(super) fn refer_to_field(&mut self, id: FieldId) {
+        self.fields[id.0 as usize].references += 1;
+    }
+
+    pub(super) fn release_field(&mut self, id: FieldId) {
+        let field = &mut self.fields[id.0 as usize];
+        field.references -= 1;
+        if field.references == 0 {
+            self.names.remove(&field.name);
+            self.free_values.push(field.missing);
+            self.free_fields.push(id);
+        }
+    }
+
+    /// The number of a value, which the caller refers to until it calls [`Values::release`].
+    pub(super) fn value(&mut self, field: &str, value: &MetaValue) -> ValueId {
+        let field = self.field(field);
+        if let Some(id) = self.fields[field.0 as usize].by_value.get(value).copied() {
+            self.release_field(field);
+            self.retain(id);
+            return id;
+        }
+        // The field's new reference is the value's.
+        let value = Arc::new(value.clone());
+        let id = self.new_value(field, Some(Arc::clone(&value)));
+        self.fields[field.0 as usize].by_value.insert(value, id);
+        id
+    }
+
+    fn new_value(&mut self, field: FieldId, value: Option<Arc<MetaValue>>) -> ValueId {
+        let fresh = Value { field, value, references: 1, counts: ValueCounts::default() };
+        match self.free_values.pop() {
+            Some(id) => {
+                self.values[id.0 as usize] = fresh;
+                id
+            }
+            None => {
+                self.values.push(fresh);
+                ValueId(number(self.values.len() - 1))
+            }
+        }
+    }
+
+    /// Another reference to a value.
+    pub(super) fn retain(&mut self, id: ValueId) {
+        self.values[id.0 as usize].references += 1;
+    }
+
+    pub(super) fn release(&mut self, id: ValueId) {
+        let value = &mut self.values[id.0 as usize];
+        value.references -= 1;
+        if value.references > 0 {
+            return;
+        }
+        let field = value.field;
+        match value.value.take() {
+            Some(text) => {
+                assert_eq!(value.counts.out, 0, "a value that nobody has is not being worked on");
+                self.fields[field.0 as usize].by_value.remove(&text);
+                self.free_values.push(id);
+                self.release_field(field);
+            }
+            None => unreachable!("the absence of a field lives as long as the field"),
+        }
+    }
+
+    /// The values of a submission, in the order of their numbers; the submission refers to them.
+    pub(super) fn of(&mut self, metadata: &Metadata) -> FewValues {
+        let mut values: Vec<ValueId> =
+            metadata.iter().map(|(field, value)| self.value(field, value)).collect();
+        values.sort_unstable();
+        FewValues::new(values)
+    }
+
+    /// The number of a field that somebody refers to.
+    pub(super) fn known_field(&self, name: &str) -> Option<FieldId> {
+        self.names.get(name).copied()
+    }
+
+    /// Which of a submission's values is the field's; the field's absence if it has none.
+    pub(super) fn of_field(&self, values: &FewValues, field: FieldId) -> ValueId {
+        let found = values.iter().find(|id| self.values[id.0 as usize].field == field);
+        found.unwrap_or(self.fields[field.0 as usize].missing)
+    }
+
+    /// Whether this stands for the absence of its field.
+    pub(super) fn is_missing(&self, id: ValueId) -> bool {
+        self.values[id.0 as usize].value.is_none()
+    }
+
+    pub(super) fn field_of(&self, id: ValueId) -> FieldId {
+        self.values[id.0 as usize].field
+    }
+
+    pub(super) fn name_of(&self, field: FieldId) -> &str {
+        &self.fields[field.0 as usize].name
+    }
+
+    pub(super) fn get(&self, id: ValueId) -> Option<&MetaValue> {
+        self.values[id.0 as usize].value.as_deref()
+    }
+
+    pub(super) fn counts(&self, id: ValueId) -> ValueCounts {
+        self.values[id.0 as usize].counts
+    }
+
+    /// Chunks of this value being worked on.
+    pub(super) fn out(&self, id: ValueId) -> u64 {
+        self.values[id.0 as usize].counts.out
+    }
+
+    /// How many different values the queue has of a field.
+    pub(super) fn distinct(&self, field: FieldId) -> usize {
+        self.fields[field.0 as usize].by_value.len()
+    }
+
+    /// The values of a field.
+    pub(super) fn values_of(&self, field: FieldId) -> impl Iterator<Item = ValueId> {
+        self.fields[field.0 as usize].by_value.values().copied()
+    }
+
+    /// The values of a field of which chunks are being worked on.
+    pub(super) fn in_work(&self, field: FieldId) -> impl Iterator<Item = ValueId> {
+        self.fields[field.0 as usize].in_work.iter().copied()
+    }
+
+    /// A chunk of a submission with this value goes out.
+    pub(super) fn count_out(&mut self, id: ValueId) {
+        let value = &mut self.values[id.0 as usize];
+        value.counts.out += 1;
+        if value.counts.out == 1 {
+            self.fields[value.field.0 as usize].in_work.insert(id);
+        }
+    }
+
+    /// A chunk of a submission with this value is not out any more.
+    pub(super) fn count_in(&mut self, id: ValueId) {
+        let value = &mut self.values[id.0 as usize];
+        value.counts.out -= 1;
+        if value.counts.out == 0 {
+            self.fields[value.field.0 as usize].in_work.remove(&id);
+        }
+    }
+
+    pub(super) fn count_handed_out(&mut self, id: ValueId, chunks: u64) {
+        self.values[id.0 as usize].counts.handed_out += chunks;
+    }
+
+    /// A submission's ready chunks were `before` and are `after`.
+    pub(super) fn count_ready(&mut self, values: &FewValues, before: u64, after: u64) {
+        for id in values.iter() {
+            let counts = &mut self.values[id.0 as usize].counts;
+            counts.ready_chunks = counts.ready_chunks - before + after;
+            counts.ready_submissions =
+                counts.ready_submissions - u64::from(before > 0) + u64::from(after > 0);
+        }
+    }
+
+    /// What stands for the absence of a field.
+    pub(super) fn missing(&self, field: FieldId) -> ValueId {
+        self.fields[field.0 as usize].missing
+    }
+
+    /// How many refer to each value that is known, for the audit; a field refers to its absence.
+    pub(super) fn references(&self) -> BTreeMap<ValueId, u32> {
+        let fields = self.names.values().map(|id| &self.fields[id.0 as usize]);
+        let known = fields.flat_map(|field| field.by_value.values().chain([&field.missing]));
+        known.map(|id| (*id, self.values[id.0 as usize].references)).collect()
+    }
+
+    /// How many refer to each field that is known, for the audit.
+    pub(super) fn field_references(&self) -> BTreeMap<FieldId, u32> {
+        self.names.values().map(|id| (*id, self.fields[id.0 as usize].references)).collect()
+    }
+
+    /// Whether each number is in use or free, for the audit.
+    pub(super) fn numbers_agree(&self) -> bool {
+        let mut values: Vec<ValueId> = self.references().into_keys().chain(self.free_values.clone()).collect();
+        let mut fields: Vec<FieldId> = self.names.values().chain(&self.free_fields).copied().collect();
+        values.sort_unstable();
+        fields.sort_unstable();
+        values.into_iter().eq((0..number(self.values.len())).map(ValueId))
+            && fields.into_iter().eq((0..number(self.fields.len())).map(FieldId))
+    }
+}
+
+fn number(len: usize) -> u32 {
+    u32::try_from(len).expect("fewer than 4 billion values fit into memory")
+}
+
+/// The values of one submission: up to three without a place of their own in memory.
+#[derive(Debug, Clone)]
+pub(super) enum FewValues {
+    Three([ValueId; 3]),
+    More(Box<Vec<ValueId>>),
+}
+
+const NO_VALUE: ValueId = ValueId(u32::MAX);
+
+impl FewValues {
+    fn new(values: Vec<ValueId>) -> FewValues {
+        if values.len() > 3 {
+            return FewValues::More(Box::new(values));
+        }
+        let mut three = [NO_VALUE; 3];
+        three[..values.len()].copy_from_slice(&values);
+        FewValues::Three(three)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = ValueId> + Clone {
+        let all = match self {
+            FewValues::Three(three) => &three[..],
+            FewValues::More(more) => more,
+        };
+        all.iter().copied().take_while(|id| *id != NO_VALUE)
+    }
+
+    pub(super) fn contains(&self, id: ValueId) -> bool {
+        self.iter().any(|it| it == id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn metadata(fields: &[(&str, i64)]) -> Metadata {
+        fields.iter().map(|(field, value)| ((*field).into(), MetaValue::Integer(*value))).collect()
+    }
+
+    #[test]
+    fn a_value_is_known_by_one_number_while_somebody_has_it_and_forgotten_after_that() {
+        let mut values = Values::default();
+        let first = values.of(&metadata(&[("company", 7), ("size", 1)]));
+        let second = values.of(&metadata(&[("company", 7)]));
+        let company = values.known_field("company").unwrap();
+        let seven = values.of_field(&first, company);
+        assert_eq!(values.of_field(&second, company), seven);
+        assert_eq!(values.get(seven), Some(&MetaValue::Integer(7)));
+        assert_eq!(values.distinct(company), 1);
+
+        first.iter().for_each(|id| values.release(id));
+        assert_eq!(values.known_field("size"), None);
+        assert_eq!(values.get(seven), Some(&MetaValue::Integer(7)));
+        second.iter().for_each(|id| values.release(id));
+        assert_eq!(values.known_field("company"), None);
+    }
+
+    #[test]
+    fn a_submission_without_the_field_has_the_fields_absence() {
+        let mut values = Values::default();
+        let has = values.of(&metadata(&[("company", 7)]));
+        let has_not = values.of(&metadata(&[("size", 1), ("a", 1), ("b", 2), ("c", 3)]));
+        let company = values.known_field("company").unwrap();
+        assert!(!values.is_missing(values.of_field(&has, company)));
+        assert!(values.is_missing(values.of_field(&has_not, company)));
+        assert_eq!(has_not.iter().count(), 4);
+    }
+}

@@ -1,0 +1,407 @@
+//! Views: for each strategy in use, the ready submissions in the order in which it would hand them out.
+//!
+//! A view is built once, in steps, kept up to date by every change, shared by all strategies that need the same one, and
+//! dropped when nobody has used it for a minute. A change of a submission concerns the views without a `SelectOnly` around
+//! them (there are few) and those that select one of its values, and no others.
+//!
+//! Reading order: `shape.rs` (what a strategy comes down to), `tracks.rs` (its fields, limits and turns), `books.rs` (who
+//! has had how much), `piles.rs`, `view.rs`.
+//!
+//! Invariants
+//! - Every view agrees with the ready submissions, the counts of values and the books (see `view.rs`).
+//! - A plan whose views all give nothing is among the woken ones as soon as one of them gives something.
+
+pub(super) mod audit;
+mod books;
+mod piles;
+mod shape;
+mod tracks;
+mod view;
+
+use super::strategy::Strategy;
+use super::values::{FewValues, FieldId, ValueId, Values};
+use crate::limits::{STRATEGIES_IN_USE_MAX, STRATEGY_IDLE_MS_MAX, VIEW_BUILD_STEP, WIDE_VIEWS_MAX};
+use crate::seeded::Seeded;
+use crate::time::At;
+use books::{BookId, Books};
+use shape::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use tracks::{Group, Room, Step};
+pub(super) use view::Candidate;
+use view::{Known, Pick, View};
+
+/// A strategy in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PlanId(u32);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct ViewId(u32);
+
+/// Why a strategy cannot be served, if only because of how much it asks for.
+pub(super) fn problem(strategy: &Strategy) -> Option<String> {
+    shape::problem(strategy)
+}
+
+/// See the file's head.
+#[derive(Debug)]
+pub(super) struct Views {
+    values: Values,
+    books: Books,
+    slab: Vec<Option<InUse>>,
+    by_path: BTreeMap<Path, ViewId>,
+    /// Views that concern every submission.
+    wide: Vec<ViewId>,
+    by_select: BTreeMap<ValueId, Vec<ViewId>>,
+    by_limit: BTreeMap<FieldId, Vec<ViewId>>,
+    by_turn: BTreeMap<BookId, Vec<ViewId>>,
+    building: BTreeSet<ViewId>,
+    plans: BTreeMap<PlanId, Plan>,
+    by_strategy: BTreeMap<Strategy, PlanId>,
+    next_plan: u32,
+    woken: BTreeSet<PlanId>,
+    room: Room,
+}
+
+#[derive(Debug)]
+struct InUse {
+    view: View,
+    plans: Vec<PlanId>,
+}
+
+#[derive(Debug)]
+struct Plan {
+    strategy: Strategy,
+    views: Vec<ViewId>,
+    used_at: At,
+}
+
+/// What a plan gives next, and where it was found.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Found {
+    pub(super) slot: u32,
+    view: ViewId,
+    track: usize,
+}
+
+impl Default for Views {
+    fn default() -> Views {
+        Views {
+            values: Values::default(),
+            books: Books::default(),
+            slab: Vec::new(),
+            by_path: BTreeMap::new(),
+            wide: Vec::new(),
+            by_select: BTreeMap::new(),
+            by_limit: BTreeMap::new(),
+            by_turn: BTreeMap::new(),
+            building: BTreeSet::new(),
+            plans: BTreeMap::new(),
+            by_strategy: BTreeMap::new(),
+            next_plan: 0,
+            woken: BTreeSet::new(),
+            room: Room { consumers: 0, is_holding: false },
+        }
+    }
+}
+
+impl Views {
+    /// The values of submissions.
+    pub(super) const fn values(&self) -> &Values {
+        &self.values
+    }
+
+    pub(super) const fn values_mut(&mut self) -> &mut Values {
+        &mut self.values
+    }
+
+    /// The plan of a strategy, whose views are made if it has none yet. A refusal is a sentence that says what to do.
+    pub(super) fn plan(&mut self, strategy: &Strategy, now: At) -> Result<PlanId, String> {
+        if let Some(id) = self.by_strategy.get(strategy) {
+            self.plans.get_mut(id).expect("a known strategy has its plan").used_at = now;
+            return Ok(*id);
+        }
+        if let Some(problem) = strategy.problem().or_else(|| problem(strategy)) {
+            return Err(problem);
+        }
+        let paths = shape::paths_of(strategy);
+        let is_new_and_wide = |path: &&Path| path.selects.is_empty() && !self.by_path.contains_key(path);
+        let wide = self.wide.len() + paths.iter().filter(is_new_and_wide).count();
+        if self.plans.len() >= STRATEGIES_IN_USE_MAX || wide > WIDE_VIEWS_MAX {
+            return Err(format!(
+                "too many different strategies are in use: at most {STRATEGIES_IN_USE_MAX}, and {WIDE_VIEWS_MAX} parts \
+                 of them that look at every submission; let consumers share strategies, or wait a minute until unused \
+                 ones are forgotten"
+            ));
+        }
+
+        // Nothing below can be refused.
+        let id = PlanId(self.next_plan);
+        self.next_plan += 1;
+        let views = paths.iter().map(|path| self.view_of(path, id)).collect();
+        self.plans.insert(id, Plan { strategy: strategy.clone(), views, used_at: now });
+        self.by_strategy.insert(strategy.clone(), id);
+        Ok(id)
+    }
+
+    fn view_of(&mut self, path: &Path, plan: PlanId) -> ViewId {
+        if let Some(id) = self.by_path.get(path) {
+            self.slab[id.0 as usize].as_mut().expect("a known path has its view").plans.push(plan);
+            return *id;
+        }
+        let view = View::open(path, self.room, &mut self.values, &mut self.books);
+        let free = self.slab.iter().position(Option::is_none).unwrap_or(self.slab.len());
+        let id = ViewId(u32::try_from(free).expect("views are few"));
+        self.register(id, &view);
+        let in_use = Some(InUse { view, plans: vec![plan] });
+        match self.slab.get_mut(free) {
+            Some(place) => *place = in_use,
+            None => self.slab.push(in_use),
+        }
+        self.by_path.insert(path.clone(), id);
+        self.building.insert(id);
+        id
+    }
+
+    fn register(&mut self, id: ViewId, view: &View) {
+        let put = |ids: &mut Vec<ViewId>| {
+            if !ids.contains(&id) {
+                ids.push(id);
+            }
+        };
+        // The selects around all alternatives come first, in every track.
+        match view.path().selects.first_key_value() {
+            Some(_) => put(self.by_select.entry(view.tracks()[0].selects[0]).or_default()),
+            None => put(&mut self.wide),
+        }
+        for group in groups_of(view) {
+            if !group.limits.is_empty() {
+                put(self.by_limit.entry(group.field).or_default());
+            }
+            if let Some(fair) = group.fair {
+                put(self.by_turn.entry(fair.book).or_default());
+            }
+        }
+    }
+
+    fn unregister(&mut self, id: ViewId) {
+        self.wide.retain(|it| *it != id);
+        self.building.remove(&id);
+        fn take<K: Ord>(map: &mut BTreeMap<K, Vec<ViewId>>, id: ViewId) {
+            map.retain(|_, ids| {
+                ids.retain(|it| *it != id);
+                !ids.is_empty()
+            });
+        }
+        take(&mut self.by_select, id);
+        take(&mut self.by_limit, id);
+        take(&mut self.by_turn, id);
+    }
+
+    /// Forgets plans that nobody has used for a while, and the views that no other plan needs.
+    pub(super) fn sweep(&mut self, now: At, is_waited_for: impl Fn(PlanId) -> bool) {
+        let is_idle = |(id, plan): &(&PlanId, &Plan)| {
+            plan.used_at.after_ms(STRATEGY_IDLE_MS_MAX) <= now && !is_waited_for(**id)
+        };
+        let idle: Vec<PlanId> = self.plans.iter().filter(is_idle).map(|(id, _)| *id).collect();
+        for id in idle {
+            let plan = self.plans.remove(&id).expect("it was just found");
+            self.by_strategy.remove(&plan.strategy);
+            self.woken.remove(&id);
+            for view in plan.views {
+                self.leave(view, id);
+            }
+        }
+    }
+
+    fn leave(&mut self, id: ViewId, plan: PlanId) {
+        let Some(in_use) = &mut self.slab[id.0 as usize] else { return };
+        in_use.plans.retain(|it| *it != plan);
+        if in_use.plans.is_empty() {
+            self.unregister(id);
+            let gone = self.slab[id.0 as usize].take().expect("it is here");
+            self.by_path.remove(gone.view.path());
+            gone.view.close(&mut self.values, &mut self.books);
+        }
+    }
+
+    /// Goes on building the views that are not whole yet. Says whether there is more to do.
+    pub(super) fn build<'a>(&mut self, slots: u32, candidate: impl Fn(u32) -> Option<Candidate<'a>>) -> bool {
+        self.reopen_those_out_of_order();
+        let Some(id) = self.building.first().copied() else { return false };
+        let known = Known { values: &self.values, books: &self.books };
+        let in_use = self.slab[id.0 as usize].as_mut().expect("a view that is built is in use");
+        let from = in_use.view.built_to();
+        let to = slots.min(from.saturating_add(VIEW_BUILD_STEP as u32));
+        in_use.view.set_built_to(to, to == slots);
+        for slot in from..to {
+            if let Some(candidate) = candidate(slot) {
+                in_use.view.set(candidate, known);
+            }
+        }
+        if in_use.view.is_built() {
+            self.building.remove(&id);
+            if !in_use.view.is_empty() {
+                self.woken.extend(&in_use.plans);
+            }
+        }
+        !self.building.is_empty()
+    }
+
+    /// Fields with few values come first; what is known of them when a view is opened may be little.
+    fn reopen_those_out_of_order(&mut self) {
+        for place in 0..self.slab.len() {
+            let Some(in_use) = &mut self.slab[place] else { continue };
+            if !in_use.view.is_out_of_order(&self.values) {
+                continue;
+            }
+            let id = ViewId(u32::try_from(place).expect("views are few"));
+            let path = in_use.view.path().clone();
+            let fresh = View::open(&path, self.room, &mut self.values, &mut self.books);
+            let old = std::mem::replace(&mut in_use.view, fresh);
+            old.close(&mut self.values, &mut self.books);
+            self.unregister(id);
+            let in_use = self.slab[place].take().expect("it is here");
+            self.register(id, &in_use.view);
+            self.slab[place] = Some(in_use);
+            self.building.insert(id);
+        }
+    }
+
+    /// Whether a plan can only say after some building what it gives.
+    pub(super) fn is_building(&self, plan: PlanId) -> bool {
+        !self.building.is_empty()
+            && self
+                .plans
+                .get(&plan)
+                .is_some_and(|plan| plan.views.iter().any(|id| self.building.contains(id)))
+    }
+
+    /// The plans that may give something since they were last asked for.
+    pub(super) fn take_woken(&mut self) -> BTreeSet<PlanId> {
+        std::mem::take(&mut self.woken)
+    }
+
+    pub(super) fn has_woken(&self) -> bool {
+        !self.woken.is_empty()
+    }
+
+    /// A submission's ready chunks have changed.
+    pub(super) fn set(&mut self, it: Candidate<'_>) {
+        let Views { values, books, slab, wide, by_select, woken, .. } = self;
+        let known = Known { values, books };
+        let selecting = it.values.iter().filter_map(|value| by_select.get(&value)).flatten();
+        for id in wide.iter().chain(selecting) {
+            touch(slab, *id, woken, |view| view.set(it, known));
+        }
+    }
+
+    /// One more or one less chunk of a submission with these values is out.
+    pub(super) fn count(&mut self, of: &FewValues, is_out: bool) {
+        for value in of.iter() {
+            let before = self.values.out(value);
+            if is_out {
+                self.values.count_out(value);
+            } else {
+                self.values.count_in(value);
+            }
+            let (low, high) = if is_out { (before, before + 1) } else { (before - 1, before) };
+            let Views { values, books, slab, by_limit, woken, .. } = self;
+            let field = values.field_of(value);
+            let known = Known { values, books };
+            for id in by_limit.get(&field).into_iter().flatten() {
+                let in_use = slab[id.0 as usize].as_ref().expect("a registered view is in use");
+                let crosses = |group: &Group| group.field == field && low < group.room && group.room <= high;
+                if groups_of(&in_use.view).any(crosses) {
+                    touch(slab, *id, woken, |view| view.look_at(value, known));
+                }
+            }
+        }
+    }
+
+    /// Follows the number of connected consumers, and whether hard limits hold everything back.
+    pub(super) fn set_room(&mut self, consumers: u64, is_holding: bool) {
+        let room = Room { consumers, is_holding };
+        if std::mem::replace(&mut self.room, room) == room {
+            return;
+        }
+        let Views { values, books, slab, by_limit, woken, .. } = self;
+        let known = Known { values, books };
+        let limited: BTreeSet<ViewId> = by_limit.values().flatten().copied().collect();
+        for id in limited {
+            touch(slab, id, woken, |view| view.set_room(room, known));
+        }
+    }
+
+    /// What a plan gives next.
+    pub(super) fn pick(&self, plan: PlanId, chance: &mut Seeded) -> Option<Found> {
+        self.plans.get(&plan)?.views.iter().find_map(|id| {
+            let in_use = self.slab[id.0 as usize].as_ref().expect("a plan's views are in use");
+            let Pick { slot, track } = in_use.view.pick(chance)?;
+            Some(Found { slot, view: *id, track })
+        })
+    }
+
+    /// How many chunks of the submission that was found may go out before the plan is asked again.
+    pub(super) fn allowance(&self, found: Found, of: &FewValues, max: usize) -> usize {
+        let view = &self.slab[found.view.0 as usize].as_ref().expect("it was just found").view;
+        let track = &view.tracks()[found.track];
+        if !track.takes_many() {
+            return 1;
+        }
+        let rooms = track.steps.iter().filter_map(|step| match step {
+            Step::Group(group) if group.room < u64::MAX => {
+                let value = self.values.of_field(of, group.field);
+                (!self.values.is_missing(value)).then(|| group.room - self.values.out(value))
+            }
+            Step::Group(_) | Step::Alternative { .. } => None,
+        });
+        rooms.fold(max, |max, room| max.min(usize::try_from(room).unwrap_or(max)))
+    }
+
+    /// Counts a chunk that was found as a turn of its values.
+    pub(super) fn serve(&mut self, found: Found, of: &FewValues) {
+        let view = &self.slab[found.view.0 as usize].as_ref().expect("it was just found").view;
+        let seats: Vec<_> = view.tracks()[found.track].seats(of, &self.values).collect();
+        for (depth, (book, seat)) in seats.into_iter().enumerate() {
+            self.books.serve(book, &seat, &mut self.values);
+            let Views { values, books, slab, by_turn, woken, .. } = self;
+            let known = Known { values, books };
+            for id in by_turn.get(&book).into_iter().flatten() {
+                touch(slab, *id, woken, |view| view.look_at(seat[depth], known));
+            }
+        }
+    }
+
+    /// Sets the weights of a field's values for every strategy that does not name them itself.
+    pub(super) fn set_weights(&mut self, field: &str, weights: BTreeMap<String, u32>) {
+        self.books.set_weights(field, weights);
+    }
+
+    /// How many views there are, and how many places submissions have in them.
+    pub(super) fn size(&self) -> (usize, usize) {
+        let views = self.slab.iter().flatten();
+        views.fold((0, 0), |(count, places), in_use| (count + 1, places + in_use.view.len()))
+    }
+}
+
+fn groups_of(view: &View) -> impl Iterator<Item = &Group> {
+    view.tracks().iter().flat_map(|track| &track.steps).filter_map(|step| match step {
+        Step::Group(group) => Some(group),
+        Step::Alternative { .. } => None,
+    })
+}
+
+/// Changes a view, and wakes its plans if it gives something now and gave nothing before.
+fn touch(
+    slab: &mut [Option<InUse>],
+    id: ViewId,
+    woken: &mut BTreeSet<PlanId>,
+    change: impl FnOnce(&mut View),
+) {
+    let in_use = slab[id.0 as usize].as_mut().expect("a registered view is in use");
+    let was_empty = in_use.view.is_empty();
+    change(&mut in_use.view);
+    if was_empty && !in_use.view.is_empty() {
+        woken.extend(&in_use.plans);
+    }
+}

@@ -1,0 +1,218 @@
+//! Shapes: what a strategy comes down to, so that each part of it can be kept in order ahead of time.
+//!
+//! A strategy is tried as a list of paths, first to last: `OrElse` is both of its sides one after the other,
+//! `PreferDistinct` is its inner strategy with the limit and then without. A path says which submissions count (`selects`),
+//! by which fields they are grouped (limits and turns), and in which order the rest goes. Only inside `Fair` do
+//! alternatives stay together, since the value whose turn it is comes first and its alternatives after that.
+
+use crate::batch::strategy::{Max, Strategy};
+use crate::batch::submissions::MetaValue;
+use crate::limits::{STRATEGY_ALTERNATIVES_MAX, STRATEGY_TURNS_MAX};
+use std::collections::BTreeMap;
+
+/// Which submissions, grouped how, in which order.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Path {
+    pub(super) selects: BTreeMap<String, MetaValue>,
+    pub(super) parts: Vec<Part>,
+    pub(super) tail: Tail,
+}
+
+/// A grouping by a field.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Part {
+    Limit { field: String, max: Max, is_hard: bool },
+    Fair(Share),
+}
+
+/// Turns between the values of a field.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Share {
+    pub(super) field: String,
+    pub(super) weights: BTreeMap<String, u32>,
+}
+
+/// What becomes of the submissions of one group.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Tail {
+    Order(Order),
+    Alternatives(Vec<Path>),
+}
+
+/// In which order submissions go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Order {
+    Random,
+    Oldest,
+    Newest,
+    Priority { aging_ms: Option<u64> },
+}
+
+/// Why a strategy would need more views than it may have.
+pub(super) fn problem(strategy: &Strategy) -> Option<String> {
+    let (alternatives, turns) = (alternatives(strategy), turns(strategy));
+    if alternatives > STRATEGY_ALTERNATIVES_MAX {
+        return Some(format!(
+            "this strategy comes down to {alternatives} alternatives and may have {STRATEGY_ALTERNATIVES_MAX}: each \
+             OrElse adds its sides, and each PreferDistinct doubles what is inside it; use fewer of them"
+        ));
+    }
+    (turns > STRATEGY_TURNS_MAX).then(|| {
+        format!(
+            "this strategy nests {turns} turns and may nest {STRATEGY_TURNS_MAX}: each Fair is one, and so is a choice \
+             (OrElse, PreferDistinct) inside a Fair; make it simpler"
+        )
+    })
+}
+
+fn alternatives(strategy: &Strategy) -> usize {
+    match strategy {
+        Strategy::Random
+        | Strategy::OldestFirst
+        | Strategy::NewestFirst
+        | Strategy::CustomPriority { .. }
+        | Strategy::Lane { .. } => 1,
+        Strategy::SelectOnly { inner, .. }
+        | Strategy::MaxSimultaneous { inner, .. }
+        | Strategy::Fair { inner, .. } => alternatives(inner),
+        Strategy::PreferDistinct { inner, .. } => 2 * alternatives(inner),
+        Strategy::OrElse { first, fallback } => alternatives(first) + alternatives(fallback),
+    }
+}
+
+fn turns(strategy: &Strategy) -> usize {
+    match strategy {
+        Strategy::Random
+        | Strategy::OldestFirst
+        | Strategy::NewestFirst
+        | Strategy::CustomPriority { .. }
+        | Strategy::Lane { .. } => 0,
+        Strategy::SelectOnly { inner, .. }
+        | Strategy::MaxSimultaneous { inner, .. }
+        | Strategy::PreferDistinct { inner, .. } => turns(inner),
+        Strategy::Fair { inner, .. } => 1 + usize::from(alternatives(inner) > 1) + turns(inner),
+        Strategy::OrElse { first, fallback } => turns(first).max(turns(fallback)),
+    }
+}
+
+/// The paths of a strategy in the order in which they are tried. It must have no [`problem`].
+pub(super) fn paths_of(strategy: &Strategy) -> Vec<Path> {
+    match strategy {
+        Strategy::Random => Path::of(Order::Random),
+        Strategy::OldestFirst => Path::of(Order::Oldest),
+        Strategy::NewestFirst => Path::of(Order::Newest),
+        Strategy::CustomPriority { aging_ms } => Path::of(Order::Priority { aging_ms: *aging_ms }),
+        Strategy::SelectOnly { field, value, inner } => {
+            let selected = paths_of(inner).into_iter().filter_map(|path| path.selecting(field, value));
+            selected.collect()
+        }
+        Strategy::MaxSimultaneous { field, max, inner } => limited(&paths_of(inner), field, *max, true),
+        Strategy::PreferDistinct { field, max, inner } => {
+            let inner = paths_of(inner);
+            let preferred = limited(&inner, field, *max, false);
+            without_repeats(preferred.into_iter().chain(inner))
+        }
+        Strategy::OrElse { first, fallback } => {
+            without_repeats(paths_of(first).into_iter().chain(paths_of(fallback)))
+        }
+        Strategy::Fair { field, weights, inner } => {
+            let share = Part::Fair(Share { field: field.clone(), weights: weights.clone() });
+            let mut inner = paths_of(inner);
+            match (inner.pop(), inner.is_empty()) {
+                (None, _) => Vec::new(),
+                (Some(only), true) => vec![only.within(share)],
+                (Some(last), false) => {
+                    inner.push(last);
+                    vec![Path {
+                        selects: BTreeMap::new(),
+                        parts: vec![share],
+                        tail: Tail::Alternatives(inner),
+                    }]
+                }
+            }
+        }
+        Strategy::Lane { .. } => Vec::new(),
+    }
+}
+
+fn limited(paths: &[Path], field: &str, max: Max, is_hard: bool) -> Vec<Path> {
+    let limit = Part::Limit { field: field.to_owned(), max, is_hard };
+    paths.iter().map(|path| path.clone().within(limit.clone())).collect()
+}
+
+fn without_repeats(paths: impl Iterator<Item = Path>) -> Vec<Path> {
+    let mut kept: Vec<Path> = Vec::new();
+    for path in paths {
+        if !kept.contains(&path) {
+            kept.push(path);
+        }
+    }
+    kept
+}
+
+impl Path {
+    fn of(order: Order) -> Vec<Path> {
+        vec![Path { selects: BTreeMap::new(), parts: Vec::new(), tail: Tail::Order(order) }]
+    }
+
+    /// Only those with the value; none if another value of the field is wanted already.
+    fn selecting(mut self, field: &str, value: &MetaValue) -> Option<Path> {
+        match self.selects.get(field) {
+            Some(wanted) if wanted != value => None,
+            Some(_) => Some(self),
+            None => {
+                self.selects.insert(field.to_owned(), value.clone());
+                Some(self)
+            }
+        }
+    }
+
+    fn within(mut self, part: Part) -> Path {
+        self.parts.insert(0, part);
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn boxed(strategy: Strategy) -> Box<Strategy> {
+        Box::new(strategy)
+    }
+
+    fn prefer(inner: Strategy) -> Strategy {
+        Strategy::PreferDistinct { field: "a".into(), max: Max::Count(1), inner: boxed(inner) }
+    }
+
+    #[test]
+    fn a_preference_is_its_inner_strategy_with_the_limit_and_then_without() {
+        let paths = paths_of(&prefer(Strategy::OrElse {
+            first: boxed(Strategy::OldestFirst),
+            fallback: boxed(Strategy::Random),
+        }));
+        let seen: Vec<_> = paths.iter().map(|path| (path.parts.len(), path.tail.clone())).collect();
+        let (oldest, random) = (Tail::Order(Order::Oldest), Tail::Order(Order::Random));
+        assert_eq!(seen, [(1, oldest.clone()), (1, random.clone()), (0, oldest), (0, random)]);
+    }
+
+    #[test]
+    fn alternatives_inside_fair_stay_together_below_the_turn() {
+        let fair = Strategy::Fair {
+            field: "a".into(),
+            weights: BTreeMap::new(),
+            inner: boxed(prefer(Strategy::Random)),
+        };
+        let paths = paths_of(&fair);
+        assert_eq!(paths.len(), 1);
+        assert!(matches!(&paths[0].tail, Tail::Alternatives(inner) if inner.len() == 2));
+    }
+
+    #[test]
+    fn preferences_that_would_double_too_often_are_refused_with_the_number() {
+        let deep = (0..10).fold(Strategy::Random, |inner, _| prefer(inner));
+        let sentence = problem(&deep).unwrap();
+        assert!(sentence.contains("1024 alternatives"), "{sentence}");
+        assert_eq!(problem(&prefer(Strategy::Random)), None);
+    }
+}

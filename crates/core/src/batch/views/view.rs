@@ -1,0 +1,525 @@
+//! A view: the ready submissions of one path, kept in the order in which they would be handed out.
+//!
+//! It is a tree with a level for each field of the path and the submissions in its leaves. Each node shows its parent the
+//! best of what is below it: the smallest key, or the sum of the weights. A node whose value is saturated shows nothing,
+//! so that everything below it is skipped at once, however much that is. A change is carried up until it makes no
+//! difference.
+//!
+//! Invariants
+//! - A submission is in the leaf of each track that it matches exactly if it has a ready chunk.
+//! - What a node shows is what can be computed from its children; it is in its parent's pile exactly if it shows something.
+//! - A node is blocked exactly if its value is saturated.
+//!
+//! With n submissions, g groups and p the number of places where a value stands (1 for nested fields such as company and
+//! user): a change of a submission costs O(log n); a value that becomes saturated or free, or gets a turn, O(p log g);
+//! a pick O(log n), and O(p) more for chance among turns.
+
+use super::books::{Books, NOBODY, Seat};
+use super::piles::{Sorted, Weighted};
+use super::shape::{Order, Path};
+use super::tracks::{self, Group, Head, Room, Step, Track};
+use crate::batch::values::{FewValues, ValueId, Values};
+use crate::ids::SubmissionId;
+use crate::limits::STRATEGY_TURNS_MAX;
+use crate::seeded::Seeded;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a view needs to know of a submission.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::batch) struct Candidate<'a> {
+    pub(in crate::batch) slot: u32,
+    pub(in crate::batch) id: SubmissionId,
+    pub(in crate::batch) priority: i64,
+    /// Chunks that could be handed out.
+    pub(in crate::batch) weight: u64,
+    pub(in crate::batch) values: &'a FewValues,
+}
+
+/// What a view looks things up in.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Known<'a> {
+    pub(super) values: &'a Values,
+    pub(super) books: &'a Books,
+}
+
+/// One turn in a key: the tag and the value, or the number of an alternative.
+pub(super) type Turn = (u64, u32);
+
+/// What orders the children of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key {
+    pub(super) turns: [Turn; STRATEGY_TURNS_MAX],
+    pub(super) head: Head,
+}
+
+/// What a node shows its parent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shown {
+    Key(Key),
+    Weight(u64),
+}
+
+#[derive(Debug)]
+pub(super) enum Pile {
+    /// Children by key.
+    Keyed(Sorted<Key>),
+    /// Submissions by their place in the order.
+    Headed(Sorted<Head>),
+    /// Children or submissions by chance.
+    Weighted(Weighted),
+}
+
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) parent: u32,
+    /// The value, or the number of the alternative.
+    pub(super) number: u32,
+    pub(super) track: u16,
+    /// How many steps it is below the root.
+    pub(super) depth: u16,
+    /// Its place in the parent's pile, if that one goes by weight.
+    pub(super) place: u32,
+    pub(super) is_blocked: bool,
+    pub(super) submissions: u32,
+    pub(super) shown: Option<Shown>,
+    pub(super) pile: Pile,
+}
+
+/// Where a submission is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    pub(super) leaf: u32,
+    pub(super) place: u32,
+}
+
+pub(super) const NOWHERE: u32 = u32::MAX;
+pub(super) const ROOT: u32 = 0;
+
+/// What a pick found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Pick {
+    pub(super) slot: u32,
+    pub(super) track: usize,
+}
+
+/// See the file's head.
+#[derive(Debug)]
+pub(super) struct View {
+    path: Path,
+    tracks: Vec<Track>,
+    pub(super) nodes: Vec<Node>,
+    pub(super) free: Vec<u32>,
+    pub(super) children: BTreeMap<(u32, u32), u32>,
+    pub(super) by_value: BTreeSet<(ValueId, u32)>,
+    /// By track and slot.
+    pub(super) places: Vec<Vec<Place>>,
+    /// Slots below this are in; the view gives nothing until all are.
+    built_to: u32,
+    is_built: bool,
+    /// At how many groups the order of the fields is looked at again.
+    look_at_order_from: usize,
+}
+
+const LOOK_AT_ORDER_FROM: usize = 64;
+
+impl View {
+    /// An empty view that has looked at no submission yet.
+    pub(super) fn open(path: &Path, room: Room, values: &mut Values, books: &mut Books) -> View {
+        let tracks = tracks::open(path, room, values, books);
+        let mut view = View {
+            path: path.clone(),
+            places: tracks.iter().map(|_| Vec::new()).collect(),
+            tracks,
+            nodes: Vec::new(),
+            free: Vec::new(),
+            children: BTreeMap::new(),
+            by_value: BTreeSet::new(),
+            built_to: 0,
+            is_built: false,
+            look_at_order_from: LOOK_AT_ORDER_FROM,
+        };
+        let root = view.new_node(NOWHERE, 0, 0, 0);
+        assert_eq!(root, ROOT, "the root is the first node");
+        view
+    }
+
+    /// Lets go what the view refers to.
+    pub(super) fn close(&self, values: &mut Values, books: &mut Books) {
+        tracks::close(&self.tracks, values, books);
+    }
+
+    pub(super) const fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn tracks(&self) -> &[Track] {
+        &self.tracks
+    }
+
+    pub(super) const fn is_built(&self) -> bool {
+        self.is_built
+    }
+
+    pub(super) const fn built_to(&self) -> u32 {
+        self.built_to
+    }
+
+    /// All slots below this one are in.
+    pub(super) fn set_built_to(&mut self, slot: u32, is_all: bool) {
+        self.built_to = slot;
+        self.is_built = is_all;
+    }
+
+    /// How many places submissions have in it.
+    pub(super) fn len(&self) -> usize {
+        self.nodes[ROOT as usize].submissions as usize
+    }
+
+    /// How many groups it has.
+    pub(super) fn groups(&self) -> usize {
+        self.nodes.len() - self.free.len()
+    }
+
+    /// Whether nothing could be picked.
+    pub(super) fn is_empty(&self) -> bool {
+        !self.is_built || self.best_of(ROOT).is_none()
+    }
+
+    /// Whether the fields stand in a bad order, now that more is known of their values. Asked now and then only.
+    pub(super) fn is_out_of_order(&mut self, values: &Values) -> bool {
+        if self.groups() < self.look_at_order_from {
+            return false;
+        }
+        self.look_at_order_from = 4 * self.groups();
+        tracks::is_out_of_order(&self.tracks, values)
+    }
+
+    /// Makes the view agree with a submission whose ready chunks have changed; its priority and values are as they were.
+    pub(super) fn set(&mut self, it: Candidate<'_>, known: Known<'_>) {
+        if it.slot >= self.built_to && !self.is_built {
+            return;
+        }
+        for track in 0..self.tracks.len() {
+            let place =
+                self.places[track].get(it.slot as usize).filter(|place| place.leaf != NOWHERE).copied();
+            match place {
+                Some(place) if it.weight == 0 => self.take_out(track, it, place, known),
+                Some(place) => self.set_weight(track, it, place, known),
+                None if it.weight > 0 && self.matches(track, it) => self.put_in(track, it, known),
+                None => {}
+            }
+        }
+    }
+
+    pub(super) fn matches(&self, track: usize, it: Candidate<'_>) -> bool {
+        self.tracks[track].selects.iter().all(|value| it.values.contains(*value))
+    }
+
+    fn put_in(&mut self, track: usize, it: Candidate<'_>, known: Known<'_>) {
+        let mut node = ROOT;
+        for depth in 0..self.tracks[track].steps.len() {
+            self.nodes[node as usize].submissions += 1;
+            let number = match &self.tracks[track].steps[depth] {
+                Step::Group(group) => known.values.of_field(it.values, group.field).0,
+                Step::Alternative { nth, .. } => *nth,
+            };
+            node = match self.children.get(&(node, number)) {
+                Some(child) => *child,
+                None => self.new_child(node, number, track, depth, known),
+            };
+        }
+        let head = self.tracks[track].order.head(it.id, it.priority);
+        let leaf = &mut self.nodes[node as usize];
+        leaf.submissions += 1;
+        let place = match &mut leaf.pile {
+            Pile::Headed(pile) => {
+                pile.insert(head, it.slot);
+                0
+            }
+            Pile::Weighted(pile) => pile.push(it.weight, it.slot),
+            Pile::Keyed(_) => unreachable!("a leaf holds submissions"),
+        };
+        let places = &mut self.places[track];
+        if places.len() <= it.slot as usize {
+            places.resize(it.slot as usize + 1, Place { leaf: NOWHERE, place: 0 });
+        }
+        places[it.slot as usize] = Place { leaf: node, place };
+        self.carry_up(node, known);
+    }
+
+    fn take_out(&mut self, track: usize, it: Candidate<'_>, place: Place, known: Known<'_>) {
+        let head = self.tracks[track].order.head(it.id, it.priority);
+        let leaf = &mut self.nodes[place.leaf as usize];
+        match &mut leaf.pile {
+            Pile::Headed(pile) => pile.remove(head, it.slot),
+            Pile::Weighted(pile) => {
+                if let Some(moved) = pile.remove(place.place) {
+                    self.places[track][moved as usize].place = place.place;
+                }
+            }
+            Pile::Keyed(_) => unreachable!("a leaf holds submissions"),
+        }
+        self.places[track][it.slot as usize].leaf = NOWHERE;
+        self.carry_up(place.leaf, known);
+        let mut node = place.leaf;
+        while node != NOWHERE {
+            let it = &mut self.nodes[node as usize];
+            it.submissions -= 1;
+            let (parent, is_gone) = (it.parent, it.submissions == 0 && node != ROOT);
+            if is_gone {
+                self.remove_node(node);
+            }
+            node = parent;
+        }
+    }
+
+    fn set_weight(&mut self, track: usize, it: Candidate<'_>, place: Place, known: Known<'_>) {
+        if self.tracks[track].order != Order::Random {
+            return;
+        }
+        if let Pile::Weighted(pile) = &mut self.nodes[place.leaf as usize].pile {
+            pile.set(place.place, it.weight);
+        }
+        self.carry_up(place.leaf, known);
+    }
+
+    fn new_child(&mut self, parent: u32, number: u32, track: usize, depth: usize, known: Known<'_>) -> u32 {
+        let node = self.new_node(parent, number, track, depth + 1);
+        self.children.insert((parent, number), node);
+        if let Step::Group(group) = &self.tracks[track].steps[depth] {
+            let value = ValueId(number);
+            self.nodes[node as usize].is_blocked = group.is_saturated(value, known.values);
+            self.by_value.insert((value, node));
+        }
+        node
+    }
+
+    fn new_node(&mut self, parent: u32, number: u32, track: usize, depth: usize) -> u32 {
+        let node = Node {
+            parent,
+            number,
+            track: u16::try_from(track).expect("a strategy has few tracks"),
+            depth: u16::try_from(depth).expect("a strategy is not deep"),
+            place: NOWHERE,
+            is_blocked: false,
+            submissions: 0,
+            shown: None,
+            pile: self.pile_at(track, depth),
+        };
+        match self.free.pop() {
+            Some(place) => {
+                self.nodes[place as usize] = node;
+                place
+            }
+            None => {
+                self.nodes.push(node);
+                u32::try_from(self.nodes.len() - 1).expect("a view has fewer than 4 billion nodes")
+            }
+        }
+    }
+
+    fn pile_at(&self, track: usize, depth: usize) -> Pile {
+        let track = &self.tracks[track];
+        let is_turn = |step: &Step| match step {
+            Step::Group(group) => group.fair.is_some(),
+            Step::Alternative { .. } => true,
+        };
+        let below = &track.steps[depth..];
+        if track.order == Order::Random && !below.iter().any(is_turn) {
+            Pile::Weighted(Weighted::default())
+        } else if below.is_empty() {
+            Pile::Headed(Sorted::new())
+        } else {
+            Pile::Keyed(Sorted::new())
+        }
+    }
+
+    fn remove_node(&mut self, node: u32) {
+        let it = &mut self.nodes[node as usize];
+        assert!(it.shown.is_none(), "a node without submissions shows nothing");
+        it.pile = Pile::Weighted(Weighted::default());
+        let (parent, number) = (it.parent, it.number);
+        self.children.remove(&(parent, number));
+        self.by_value.remove(&(ValueId(number), node));
+        self.free.push(node);
+    }
+
+    /// Carries a change up the tree as far as it makes a difference.
+    fn carry_up(&mut self, mut node: u32, known: Known<'_>) {
+        while node != ROOT {
+            let (parent, before) = (self.nodes[node as usize].parent, self.nodes[node as usize].shown);
+            let now = self.show(node, known);
+            if now == before {
+                return;
+            }
+            self.nodes[node as usize].shown = now;
+            let place = self.nodes[node as usize].place;
+            match (&mut self.nodes[parent as usize].pile, before, now) {
+                (Pile::Weighted(pile), Some(_), Some(Shown::Weight(weight))) => pile.set(place, weight),
+                (Pile::Weighted(pile), None, Some(Shown::Weight(weight))) => {
+                    self.nodes[node as usize].place = pile.push(weight, node);
+                }
+                (Pile::Weighted(pile), Some(_), None) => {
+                    if let Some(moved) = pile.remove(place) {
+                        self.nodes[moved as usize].place = place;
+                    }
+                }
+                (Pile::Keyed(pile), before, now) => {
+                    if let Some(Shown::Key(key)) = before {
+                        pile.remove(key, node);
+                    }
+                    if let Some(Shown::Key(key)) = now {
+                        pile.insert(key, node);
+                    }
+                }
+                (Pile::Weighted(_) | Pile::Headed(_), _, _) => {
+                    unreachable!("a parent's pile fits its children")
+                }
+            }
+            node = parent;
+        }
+    }
+
+    /// What a node shows its parent.
+    pub(super) fn show(&self, node: u32, known: Known<'_>) -> Option<Shown> {
+        let it = &self.nodes[node as usize];
+        if it.is_blocked {
+            return None;
+        }
+        let best = self.best_of(node)?;
+        if matches!(self.nodes[it.parent as usize].pile, Pile::Weighted(_)) {
+            return Some(best);
+        }
+        let mut key = match best {
+            Shown::Key(key) => key,
+            Shown::Weight(_) => Key { turns: [(0, 0); STRATEGY_TURNS_MAX], head: (0, 0) },
+        };
+        match &self.tracks[it.track as usize].steps[it.depth as usize - 1] {
+            Step::Group(Group { fair: Some(fair), .. }) => {
+                key.turns[fair.turn] = (known.books.tag(fair.book, &self.seat_of(node)), it.number);
+            }
+            Step::Group(_) => {}
+            Step::Alternative { nth, turn } => key.turns[*turn] = (u64::from(*nth), *nth),
+        }
+        Some(Shown::Key(key))
+    }
+
+    fn best_of(&self, node: u32) -> Option<Shown> {
+        match &self.nodes[node as usize].pile {
+            Pile::Keyed(pile) => pile.first().map(|(key, _)| Shown::Key(key)),
+            Pile::Headed(pile) => {
+                let turns = [(0, 0); STRATEGY_TURNS_MAX];
+                pile.first().map(|(head, _)| Shown::Key(Key { turns, head }))
+            }
+            Pile::Weighted(pile) => (pile.total() > 0).then(|| Shown::Weight(pile.total())),
+        }
+    }
+
+    /// The values of the turns from the root down to a node.
+    pub(super) fn seat_of(&self, node: u32) -> Seat {
+        let (mut seat, mut node, mut taken) = ([NOBODY; STRATEGY_TURNS_MAX], node, 0);
+        while node != ROOT {
+            let it = &self.nodes[node as usize];
+            let step = &self.tracks[it.track as usize].steps[it.depth as usize - 1];
+            if matches!(step, Step::Group(Group { fair: Some(_), .. })) {
+                seat[taken] = ValueId(it.number);
+                taken += 1;
+            }
+            node = it.parent;
+        }
+        seat[..taken].reverse();
+        seat
+    }
+
+    /// Looks again at every place where a value stands: it may be saturated now, or free, or have had a turn.
+    pub(super) fn look_at(&mut self, value: ValueId, known: Known<'_>) {
+        let first = self.by_value.range((value, 0)..).next().copied();
+        let Some((_, mut node)) = first.filter(|it| it.0 == value) else { return };
+        loop {
+            let it = &self.nodes[node as usize];
+            if let Step::Group(group) = &self.tracks[it.track as usize].steps[it.depth as usize - 1] {
+                self.nodes[node as usize].is_blocked = group.is_saturated(value, known.values);
+                self.carry_up(node, known);
+            }
+            match self.by_value.range((value, node + 1)..).next() {
+                Some((next_value, next)) if *next_value == value => node = *next,
+                Some(_) | None => return,
+            }
+        }
+    }
+
+    /// Follows what limits come to. Says whether values without work may be affected too, so that everything must be
+    /// looked at again; values in work are looked at here.
+    pub(super) fn set_room(&mut self, room: Room, known: Known<'_>) {
+        let mut fields = BTreeSet::new();
+        for step in self.tracks.iter_mut().flat_map(|track| &mut track.steps) {
+            if let Step::Group(group) = step {
+                let before = group.room;
+                if group.set_room(room) {
+                    // A value without work is saturated only while nothing at all may go out.
+                    fields.insert((group.field, before == 0 || group.room == 0));
+                }
+            }
+        }
+        for (field, is_everything) in fields {
+            let values: Vec<ValueId> = if is_everything {
+                known.values.values_of(field).collect()
+            } else {
+                known.values.in_work(field).collect()
+            };
+            values.into_iter().for_each(|value| self.look_at(value, known));
+        }
+    }
+
+    /// What comes next.
+    pub(super) fn pick(&self, chance: &mut Seeded) -> Option<Pick> {
+        if self.is_empty() {
+            return None;
+        }
+        let mut node = ROOT;
+        loop {
+            let it = &self.nodes[node as usize];
+            let track = it.track as usize;
+            let is_leaf = it.depth as usize == self.tracks[track].steps.len();
+            let child = match &it.pile {
+                Pile::Weighted(pile) => pile.pick(chance.below(pile.total())),
+                Pile::Headed(pile) => pile.first()?.1,
+                Pile::Keyed(pile) => self.pick_among_equals(pile, chance)?,
+            };
+            if is_leaf {
+                return Some(Pick { slot: child, track });
+            }
+            node = child;
+        }
+    }
+
+    /// The child with the smallest key. Several have the same one only if chance decides, each with parts of the same
+    /// turn: then they are picked in proportion to those.
+    fn pick_among_equals(&self, pile: &Sorted<Key>, chance: &mut Seeded) -> Option<u32> {
+        let (key, first) = pile.first()?;
+        let equals: Vec<u32> = pile.iter().take_while(|it| it.0 == key).map(|it| it.1).collect();
+        if equals.len() == 1 {
+            return Some(first);
+        }
+        let weights: Vec<u64> = equals.iter().map(|child| self.weight_of_best(*child)).collect();
+        let mut point = chance.below(weights.iter().sum());
+        for (child, weight) in equals.into_iter().zip(weights) {
+            if point < weight {
+                return Some(child);
+            }
+            point -= weight;
+        }
+        None
+    }
+
+    fn weight_of_best(&self, node: u32) -> u64 {
+        match &self.nodes[node as usize].pile {
+            Pile::Weighted(pile) => pile.total(),
+            Pile::Headed(_) => 1,
+            Pile::Keyed(pile) => {
+                let Some((key, _)) = pile.first() else { return 0 };
+                pile.iter().take_while(|it| it.0 == key).map(|it| self.weight_of_best(it.1)).sum()
+            }
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! What the Dispatcher is told and asked, and what it answers.
+
+use std::sync::Arc;
+use tokio::sync::{mpsc, oneshot};
+use windlass_core::batch::reserver::{HandOut, Reserver, SessionId, Standing};
+use windlass_core::batch::strategy::Strategy;
+use windlass_core::batch::tokens::AttemptToken;
+use windlass_core::entry::Effect;
+use windlass_core::ids::ChunkName;
+use windlass_core::time::At;
+
+/// What the Dispatcher is told and asked.
+#[derive(Debug)]
+pub enum Event {
+    /// This node leads from here on.
+    Led {
+        /// The machine's time.
+        at: At,
+        /// What can be handed out, none of it out.
+        reserver: Box<Reserver>,
+    },
+    /// Entries were applied.
+    Effects {
+        /// The machine's time.
+        at: At,
+        /// What they ask of the leader.
+        effects: Vec<Effect>,
+    },
+    /// This node leads no more.
+    Lost,
+    /// A consumer has connected.
+    Connect {
+        /// The session that it had before: that one's connection ends, if it has not yet.
+        before: Option<SessionId>,
+        /// Its name.
+        name: String,
+        /// Where its work goes.
+        out: mpsc::UnboundedSender<ToSession>,
+        /// Gets the session.
+        reply: oneshot::Sender<SessionId>,
+    },
+    /// A consumer has shown that it lives.
+    Seen(SessionId),
+    /// A connection is gone; its consumer has the grace time to come back.
+    Disconnect(SessionId),
+    /// A consumer has said goodbye: what it holds comes back unharmed.
+    Leave(SessionId),
+    /// A reserve.
+    Reserve(Ask),
+    /// Chunks that a session still works on.
+    Reassert(SessionId, Vec<(ChunkName, AttemptToken)>, oneshot::Sender<Vec<Standing>>),
+    /// Chunks that come back unharmed.
+    Release(Vec<(ChunkName, AttemptToken)>, oneshot::Sender<Vec<Standing>>),
+    /// Leases that go on until the given time.
+    Extend(Vec<(ChunkName, AttemptToken)>, At, oneshot::Sender<Vec<Standing>>),
+    /// What tokens are good for.
+    Standing(Vec<(ChunkName, AttemptToken)>, oneshot::Sender<Vec<Standing>>),
+    /// How things are.
+    Status(oneshot::Sender<DispatcherStatus>),
+    /// Hand out no more.
+    Drain,
+}
+
+/// What a session gets.
+#[derive(Debug)]
+pub enum ToSession {
+    /// Work for a reserve.
+    Work {
+        /// The request it answers.
+        request: u64,
+        /// The chunks.
+        hand_outs: Vec<HandOut>,
+    },
+    /// A reserve that cannot be served.
+    Refused {
+        /// The request it answers.
+        request: u64,
+        /// Why, and what to do.
+        problem: String,
+    },
+    /// The server is about to stop.
+    Draining,
+    /// The consumer showed no heartbeat.
+    Silent,
+    /// The consumer has opened another connection.
+    Replaced,
+}
+
+/// A reserve that is to be answered.
+#[derive(Debug)]
+pub struct Ask {
+    /// How many chunks at most.
+    pub max: usize,
+    /// Which ones.
+    pub strategy: Arc<Strategy>,
+    /// Who asks.
+    pub asker: Asker,
+}
+
+/// Who asks for work.
+#[derive(Debug)]
+pub enum Asker {
+    /// A session.
+    Session {
+        /// The session.
+        session: SessionId,
+        /// The number of its request.
+        request: u64,
+    },
+    /// A caller without a session; dropping the receiver withdraws the ask.
+    Lease {
+        /// How long the reservation holds.
+        lease_ms: u64,
+        /// Whether to wait if nothing is ready.
+        wait: bool,
+        /// Gets the chunks and the deadline, or why the strategy cannot be served.
+        reply: oneshot::Sender<Result<(Vec<HandOut>, At), String>>,
+    },
+}
+
+/// How things are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DispatcherStatus {
+    /// Chunks ready.
+    pub ready: u64,
+    /// Chunks that would be ready if their submissions were not paused.
+    pub paused: u64,
+    /// Chunks out.
+    pub out: usize,
+    /// Chunks that wait for a retry.
+    pub delayed: usize,
+    /// Consumers that are connected.
+    pub sessions: usize,
+    /// Reserves that wait.
+    pub waiting: usize,
+    /// Strategies in use have this many views.
+    pub views: usize,
+}

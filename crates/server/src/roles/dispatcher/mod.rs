@@ -1,0 +1,425 @@
+//! The Dispatcher: owns the reserver, knows the consumers' sessions, and gives waiting consumers their work.
+//!
+//! Invariants
+//! - While a chunk is ready, no reserve that could take it waits, but for a moment while a new strategy's view is built.
+//! - Work that its asker never received goes back unharmed.
+//! - A consumer that comes back gets a new session, and moves what it re-asserts into it. What it does not re-assert, since
+//!   it never received it, goes back with the old session.
+
+mod event;
+mod lines;
+mod sessions;
+
+use crate::clock::Clock;
+use crate::config::SessionTimes;
+pub use event::{Ask, Asker, DispatcherStatus, Event, ToSession};
+use lines::{Lines, is_asked};
+use sessions::Sessions;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+use windlass_core::batch::reserver::{HandOut, Holder, LostTooOften, Reserver, SessionId, Standing};
+use windlass_core::batch::tokens::AttemptToken;
+use windlass_core::batch::views::PlanId;
+use windlass_core::entry::Effect;
+use windlass_core::ids::ChunkName;
+use windlass_core::limits::STRATEGY_IDLE_MS_MAX;
+use windlass_core::time::At;
+
+/// See the file's head.
+#[derive(Debug)]
+pub struct Dispatcher {
+    clock: Clock,
+    reserver: Option<Reserver>,
+    sessions: Sessions,
+    lines: Lines,
+    /// Reserves that came while nobody led.
+    unplanned: Vec<Ask>,
+    /// Plans with an ask that does not wish to wait, whose views are being built.
+    impatient: Vec<PlanId>,
+    is_building: bool,
+    sweep_at: At,
+    draining: bool,
+    lost_too_often: mpsc::UnboundedSender<LostTooOften>,
+}
+
+/// Where the Dispatcher gets its events.
+pub type DispatcherHandle = mpsc::UnboundedSender<Event>;
+
+/// A number that nobody can guess, for sessions.
+pub(crate) fn unguessable() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    std::collections::hash_map::RandomState::new().build_hasher().finish()
+}
+
+impl Dispatcher {
+    /// A Dispatcher that leads nothing yet; chunks whose consumers keep vanishing go to `lost_too_often`.
+    pub fn new(
+        clock: Clock,
+        times: SessionTimes,
+        lost_too_often: mpsc::UnboundedSender<LostTooOften>,
+    ) -> Dispatcher {
+        Dispatcher {
+            clock,
+            reserver: None,
+            sessions: Sessions::new(times),
+            lines: Lines::new(),
+            unplanned: Vec::new(),
+            impatient: Vec::new(),
+            is_building: false,
+            sweep_at: At::from_ms(0),
+            draining: false,
+            lost_too_often,
+        }
+    }
+
+    /// Handles events until every handle is gone.
+    pub async fn run(mut self, mut events: mpsc::UnboundedReceiver<Event>) {
+        const EVENTS_AT_ONCE: usize = 256;
+        let mut batch = Vec::with_capacity(EVENTS_AT_ONCE);
+        loop {
+            let pause = match self.is_building {
+                true => Some(Duration::ZERO),
+                false => self.next_tick().map(|at| self.clock.until(at)),
+            };
+            let received = match pause {
+                Some(pause) => {
+                    tokio::time::timeout(pause, events.recv_many(&mut batch, EVENTS_AT_ONCE)).await
+                }
+                None => Ok(events.recv_many(&mut batch, EVENTS_AT_ONCE).await),
+            };
+            if received == Ok(0) {
+                return;
+            }
+            let now = self.clock.now();
+            self.tick(now);
+            for event in batch.drain(..) {
+                self.handle(event, now);
+                self.serve_waiting(now);
+            }
+            self.build(now);
+        }
+    }
+
+    /// When the next tick has something to do.
+    pub fn next_tick(&self) -> Option<At> {
+        let look = self.sessions.next_look();
+        let reserver = self.reserver.as_ref().and_then(Reserver::next_tick);
+        look.into_iter().chain(reserver).min()
+    }
+
+    /// Does what is due.
+    pub fn tick(&mut self, now: At) {
+        if self.sessions.next_look().is_some_and(|at| at <= now) {
+            while let Some(session) = self.sessions.next_gone(now) {
+                if let Some(reserver) = &mut self.reserver {
+                    let lost = reserver.lose_session(session, now);
+                    self.report(lost);
+                }
+            }
+            self.follow_consumers();
+        }
+        let Some(reserver) = &mut self.reserver else { return };
+        let lost = reserver.tick(now);
+        if self.sweep_at <= now {
+            self.sweep_at = now.after_ms(STRATEGY_IDLE_MS_MAX / 4);
+            reserver.ready_mut().sweep(now, |plan| self.lines.has(plan));
+        }
+        self.report(lost);
+        self.serve_waiting(now);
+    }
+
+    /// Goes on building the views of strategies that are new; each step takes a few milliseconds.
+    fn build(&mut self, now: At) {
+        let Some(reserver) = &mut self.reserver else { return };
+        self.is_building = reserver.ready_mut().build();
+        self.serve_waiting(now);
+        if self.impatient.is_empty() {
+            return;
+        }
+        let Some(reserver) = &self.reserver else { return };
+        let is_building = |plan: &PlanId| reserver.ready().is_building(*plan);
+        let (building, built): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.impatient).into_iter().partition(is_building);
+        self.impatient = building;
+        for plan in built {
+            self.lines.take_impatient(plan).into_iter().for_each(|ask| give_nothing(ask, now));
+        }
+    }
+
+    /// Handles one event; call [`Dispatcher::serve_waiting`] after it.
+    pub fn handle(&mut self, event: Event, now: At) {
+        match event {
+            Event::Led { at, reserver } => self.lead(at, reserver, now),
+            Event::Effects { at, effects } => self.absorb(at, effects, now),
+            Event::Lost => {
+                self.reserver = None;
+                self.unplanned.append(&mut self.lines.take_all());
+            }
+            Event::Connect { before, name, out, reply } => {
+                self.connect(before, name, out, reply, now);
+                self.follow_consumers();
+            }
+            Event::Seen(session) => self.sessions.see(session, now),
+            Event::Disconnect(session) => {
+                drop(self.sessions.disconnect(session, now));
+                self.follow_consumers();
+            }
+            Event::Leave(session) => {
+                self.sessions.remove(session);
+                if let Some(reserver) = &mut self.reserver {
+                    reserver.release_session(session);
+                }
+                self.follow_consumers();
+            }
+            Event::Reserve(ask) => self.reserve(ask, now),
+            Event::Reassert(session, chunks, reply) => {
+                self.answer(&chunks, reply, |reserver, name, token| reserver.reassert(session, name, token));
+            }
+            Event::Release(chunks, reply) => self.answer(&chunks, reply, Reserver::release),
+            Event::Extend(chunks, until, reply) => {
+                self.answer(&chunks, reply, |reserver, name, token| reserver.extend(name, token, until));
+            }
+            Event::Standing(chunks, reply) => {
+                self.answer(&chunks, reply, |reserver, name, token| reserver.standing(name, token));
+            }
+            Event::Status(reply) => drop(reply.send(self.status())),
+            Event::Drain => self.drain(now),
+        }
+    }
+
+    fn lead(&mut self, at: At, mut reserver: Box<Reserver>, now: At) {
+        reserver.move_retries(|retry_at| on_this_clock(retry_at, at, now));
+        self.reserver = Some(*reserver);
+        self.follow_consumers();
+        for ask in std::mem::take(&mut self.unplanned) {
+            self.reserve(ask, now);
+        }
+    }
+
+    /// Limits in percent follow the number of connected consumers.
+    fn follow_consumers(&mut self) {
+        if let Some(reserver) = &mut self.reserver {
+            reserver.ready_mut().set_room(self.sessions.connected() as u64, false);
+        }
+    }
+
+    fn absorb(&mut self, at: At, effects: Vec<Effect>, now: At) {
+        let Some(reserver) = &mut self.reserver else { return };
+        for mut effect in effects {
+            if let Effect::Failed { retry_at: Some(retry_at), .. } = &mut effect {
+                *retry_at = on_this_clock(*retry_at, at, now);
+            }
+            reserver.absorb(&effect);
+        }
+    }
+
+    /// Gives those who wait their work as long as there is some for them, first come first.
+    pub fn serve_waiting(&mut self, now: At) {
+        let Some(reserver) = &mut self.reserver else { return };
+        if !reserver.ready().has_woken() || self.draining {
+            return;
+        }
+        let mut woken = reserver.ready_mut().take_woken();
+        while let Some((plan, number, ask)) = self.lines.pop_first(&woken) {
+            if let Some(unserved) = self.serve(plan, ask, now) {
+                self.lines.push_front(plan, number, unserved);
+                woken.remove(&plan);
+            }
+        }
+    }
+
+    fn reserve(&mut self, ask: Ask, now: At) {
+        if self.draining {
+            give_nothing(ask, now);
+            return;
+        }
+        let Some(reserver) = &mut self.reserver else {
+            match ask.asker {
+                Asker::Lease { wait: false, .. } => give_nothing(ask, now),
+                Asker::Lease { .. } | Asker::Session { .. } => self.unplanned.push(ask),
+            }
+            return;
+        };
+        let plan = match reserver.plan(&ask.strategy, now) {
+            Ok(plan) => plan,
+            Err(problem) => {
+                self.refuse(ask, problem);
+                return;
+            }
+        };
+        let is_building = reserver.ready().is_building(plan);
+        self.is_building |= is_building;
+        // Whoever waits for the same came before, and there is nothing for them.
+        let unserved = if self.lines.has(plan) { Some(ask) } else { self.serve(plan, ask, now) };
+        match unserved {
+            None => {}
+            Some(ask) if is_building => {
+                self.impatient.push(plan);
+                self.lines.push(plan, ask, &self.sessions);
+            }
+            Some(ask) if matches!(ask.asker, Asker::Lease { wait: false, .. }) => give_nothing(ask, now),
+            Some(ask) => self.lines.push(plan, ask, &self.sessions),
+        }
+    }
+
+    /// Answers an ask, or gives it back if there is nothing for it.
+    fn serve(&mut self, plan: PlanId, ask: Ask, now: At) -> Option<Ask> {
+        let reserver = self.reserver.as_mut()?;
+        if !is_asked(&self.sessions, &ask) {
+            return None;
+        }
+        let holder = match &ask.asker {
+            Asker::Session { session, .. } => Holder::Session(*session),
+            Asker::Lease { lease_ms, .. } => Holder::Lease { until: now.after_ms(*lease_ms) },
+        };
+        let hand_outs = reserver.reserve(holder, ask.max, plan);
+        if hand_outs.is_empty() {
+            return Some(ask);
+        }
+        match ask.asker {
+            Asker::Session { session, request } => {
+                let connection = self.sessions.connection(session)?;
+                if let Err(unsent) = connection.send(ToSession::Work { request, hand_outs })
+                    && let ToSession::Work { hand_outs, .. } = unsent.0
+                {
+                    take_back(reserver, &hand_outs);
+                }
+            }
+            Asker::Lease { lease_ms, reply, .. } => {
+                if let Err(Ok((unsent, _))) = reply.send(Ok((hand_outs, now.after_ms(lease_ms)))) {
+                    take_back(reserver, &unsent);
+                }
+            }
+        }
+        None
+    }
+
+    fn refuse(&self, ask: Ask, problem: String) {
+        match ask.asker {
+            Asker::Session { session, request } => {
+                if let Some(connection) = self.sessions.connection(session) {
+                    drop(connection.send(ToSession::Refused { request, problem }));
+                }
+            }
+            Asker::Lease { reply, .. } => drop(reply.send(Err(problem))),
+        }
+    }
+
+    fn connect(
+        &mut self,
+        before: Option<SessionId>,
+        name: String,
+        out: mpsc::UnboundedSender<ToSession>,
+        reply: oneshot::Sender<SessionId>,
+        now: At,
+    ) {
+        if let Some(connection) = before.and_then(|before| self.sessions.disconnect(before, now)) {
+            // A connection that has ended by itself needs no such word.
+            drop(connection.send(ToSession::Replaced));
+        }
+        if self.draining {
+            drop(out.send(ToSession::Draining));
+        }
+        let id = self.sessions.connect(name, out, now);
+        if reply.send(id).is_err() {
+            self.sessions.remove(id);
+        }
+    }
+
+    fn drain(&mut self, now: At) {
+        self.draining = true;
+        let waiting = self.lines.take_all().into_iter().chain(std::mem::take(&mut self.unplanned));
+        waiting.for_each(|ask| give_nothing(ask, now));
+        for (_, _, connection) in self.sessions.connections() {
+            drop(connection.send(ToSession::Draining));
+        }
+    }
+
+    fn answer(
+        &mut self,
+        chunks: &[(ChunkName, AttemptToken)],
+        reply: oneshot::Sender<Vec<Standing>>,
+        mut ask: impl FnMut(&mut Reserver, ChunkName, AttemptToken) -> Standing,
+    ) {
+        // Without a leadership there is no answer: dropping the reply tells the asker.
+        if let Some(reserver) = &mut self.reserver {
+            drop(reply.send(chunks.iter().map(|(name, token)| ask(reserver, *name, *token)).collect()));
+        }
+    }
+
+    fn report(&self, lost: Vec<LostTooOften>) {
+        for it in lost {
+            // During a stop nobody counts losses any more.
+            _ = self.lost_too_often.send(it);
+        }
+    }
+
+    fn status(&self) -> DispatcherStatus {
+        let reserver = self.reserver.as_ref();
+        DispatcherStatus {
+            ready: reserver.map_or(0, Reserver::ready_len),
+            paused: reserver.map_or(0, |it| it.ready().paused_len()),
+            out: reserver.map_or(0, Reserver::out_len),
+            delayed: reserver.map_or(0, Reserver::delayed_len),
+            sessions: self.sessions.connected(),
+            waiting: self.lines.count(&self.sessions) + self.unplanned.len(),
+            views: reserver.map_or(0, |it| it.ready().views_len().0),
+        }
+    }
+}
+
+/// Answers an ask that gets nothing; one of a session is answered by its next work.
+fn give_nothing(ask: Ask, now: At) {
+    match ask.asker {
+        Asker::Lease { reply, .. } => drop(reply.send(Ok((Vec::new(), now)))),
+        Asker::Session { .. } => {}
+    }
+}
+
+/// A time of the machine's clock on ours. The two run apart when the system's clock is set or the machine sleeps, so what
+/// counts is how long after the entry it lies.
+fn on_this_clock(time: At, at: At, now: At) -> At {
+    now.after_ms(time.as_ms().saturating_sub(at.as_ms()))
+}
+
+fn take_back(reserver: &mut Reserver, hand_outs: &[HandOut]) {
+    for hand_out in hand_outs {
+        for (chunk, token) in &hand_out.chunks {
+            reserver.release(ChunkName { submission: hand_out.submission, chunk: *chunk }, *token);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use windlass_core::batch::state::Unsettled;
+    use windlass_core::batch::submissions::Traits;
+    use windlass_core::ids::{ChunkIndex, Epoch, SubmissionId};
+
+    #[test]
+    fn a_retry_waits_as_long_as_it_should_however_far_the_two_clocks_are_apart() {
+        let times = SessionTimes { heartbeat_ms: 1_000, grace_ms: 1_000 };
+        for machine_at in [At::from_ms(1), At::from_ms(1 << 50)] {
+            let (lost, _) = mpsc::unbounded_channel();
+            let mut dispatcher = Dispatcher::new(Clock::start(), times, lost);
+            let delayed = vec![(ChunkIndex(0), machine_at.after_ms(70))];
+            let submission = SubmissionId::from_u64(1).unwrap();
+            let unsettled = vec![Unsettled {
+                submission,
+                round: 0,
+                ranges: vec![std::ops::Range { start: 0, end: 1 }],
+                delayed,
+                traits: Traits::default(),
+            }];
+            let now = At::from_ms(1 << 40);
+            let reserver = Box::new(Reserver::new(Epoch(1), [0; 16], 0, unsettled.into_iter()));
+            dispatcher.handle(Event::Led { at: machine_at, reserver }, now);
+            assert_eq!(dispatcher.next_tick(), Some(now.after_ms(70)));
+            dispatcher.tick(now.after_ms(69));
+            assert_eq!(dispatcher.status().ready, 0);
+            dispatcher.tick(now.after_ms(70));
+            assert_eq!(dispatcher.status().ready, 1);
+        }
+    }
+}

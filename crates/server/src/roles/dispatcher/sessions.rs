@@ -1,0 +1,135 @@
+//! Sessions: the consumers that are connected, or may come back.
+//!
+//! Invariants
+//! - A session is one connection, and outlives it by the grace time; one without a heartbeat loses its connection first.
+//! - `connected` is the number of sessions with a connection.
+
+use super::event::ToSession;
+use super::unguessable;
+use crate::config::SessionTimes;
+use crate::limits::HEARTBEATS_MISSED_MAX;
+use std::collections::{BTreeSet, HashMap};
+use tokio::sync::mpsc;
+use windlass_core::batch::reserver::SessionId;
+use windlass_core::time::At;
+
+/// Where a session's work goes.
+pub(super) type Connection = mpsc::UnboundedSender<ToSession>;
+
+/// See the file's head.
+#[derive(Debug)]
+pub(super) struct Sessions {
+    times: SessionTimes,
+    all: HashMap<SessionId, Session>,
+    /// When to look at a session again: its deadline when it was last looked at, or earlier.
+    looks: BTreeSet<(At, SessionId)>,
+    connected: usize,
+}
+
+#[derive(Debug)]
+struct Session {
+    name: String,
+    connection: Option<Connection>,
+    seen: At,
+}
+
+impl Sessions {
+    pub(super) fn new(times: SessionTimes) -> Sessions {
+        Sessions { times, all: HashMap::new(), looks: BTreeSet::new(), connected: 0 }
+    }
+
+    /// How many are connected.
+    pub(super) const fn connected(&self) -> usize {
+        self.connected
+    }
+
+    /// Where the work of a session goes, if it is connected.
+    pub(super) fn connection(&self, id: SessionId) -> Option<&Connection> {
+        self.all.get(&id)?.connection.as_ref()
+    }
+
+    /// Everybody who is connected: session, name, connection.
+    pub(super) fn connections(&self) -> impl Iterator<Item = (SessionId, &str, &Connection)> {
+        self.all.iter().filter_map(|(id, session)| {
+            session.connection.as_ref().map(|connection| (*id, session.name.as_str(), connection))
+        })
+    }
+
+    /// A consumer has connected.
+    pub(super) fn connect(&mut self, name: String, connection: Connection, now: At) -> SessionId {
+        let id = SessionId(unguessable());
+        self.all.insert(id, Session { name, connection: Some(connection), seen: now });
+        self.looks.insert((now.after_ms(self.times.heartbeat_ms), id));
+        self.connected += 1;
+        id
+    }
+
+    /// A consumer lives.
+    pub(super) fn see(&mut self, id: SessionId, now: At) {
+        if let Some(session) = self.all.get_mut(&id) {
+            session.seen = now;
+        }
+    }
+
+    /// Takes the connection of a session, which lives on for the grace time.
+    pub(super) fn disconnect(&mut self, id: SessionId, now: At) -> Option<Connection> {
+        let session = self.all.get_mut(&id)?;
+        let connection = session.connection.take()?;
+        self.connected -= 1;
+        session.seen = now;
+        self.looks.insert((now.after_ms(self.times.grace_ms), id));
+        Some(connection)
+    }
+
+    /// Forgets a session that has said goodbye or did not come back.
+    pub(super) fn remove(&mut self, id: SessionId) {
+        if self.all.remove(&id).is_some_and(|session| session.connection.is_some()) {
+            self.connected -= 1;
+        }
+    }
+
+    /// When somebody is to be looked at again.
+    pub(super) fn next_look(&self) -> Option<At> {
+        self.looks.first().map(|it| it.0)
+    }
+
+    /// Drops the connections of silent consumers, and gives a session that did not come back, if there is one.
+    pub(super) fn next_gone(&mut self, now: At) -> Option<SessionId> {
+        while let Some((at, id)) = self.looks.first().copied()
+            && at <= now
+        {
+            self.looks.remove(&(at, id));
+            if self.is_gone(id, now) {
+                self.remove(id);
+                return Some(id);
+            }
+        }
+        None
+    }
+
+    fn is_gone(&mut self, id: SessionId, now: At) -> bool {
+        let silent_after_ms = self.times.heartbeat_ms * u64::from(HEARTBEATS_MISSED_MAX);
+        let Some(session) = self.all.get(&id) else { return false };
+        let deadline = match &session.connection {
+            Some(_) => session.seen.after_ms(silent_after_ms),
+            None => session.seen.after_ms(self.times.grace_ms),
+        };
+        if deadline > now {
+            self.looks.insert((deadline, id));
+            return false;
+        }
+        if session.connection.is_none() {
+            tracing::debug!(session = id.0, name = session.name, "a session did not come back");
+            return true;
+        }
+        tracing::warn!(
+            session = id.0,
+            name = session.name,
+            "a consumer shows no heartbeat; its connection is dropped"
+        );
+        if let Some(connection) = self.disconnect(id, now) {
+            drop(connection.send(ToSession::Silent));
+        }
+        false
+    }
+}
