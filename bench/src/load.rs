@@ -4,13 +4,15 @@ use anyhow::{Context, bail};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use std::time::{Duration, Instant};
 use windlass_client::frames::{ClientFrame, DoneChunk, ServerFrame, Verdict, WorkOf};
-use windlass_client::{Client, ConsumeSocket, Consumer, Output, SubmissionId, SubmitRequest};
+use windlass_client::{Client, ConsumeReceiver, ConsumeSocket, Consumer, Output, SubmissionId, SubmitRequest};
 
 /// How consumers go about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Reserve one, complete it, wait for the acknowledgement, and again.
+    /// Complete a chunk, wait for its acknowledgement, with which the next one comes, and again.
     OneByOne,
+    /// The same in two exchanges: reserve one, wait for it; complete it, wait for the acknowledgement.
+    TwoExchanges,
     /// Keep reserves of so many chunks on the way, and report without waiting.
     Pipelined(u32),
 }
@@ -50,6 +52,7 @@ pub(crate) async fn consume(
             tokio::spawn(async move {
                 match mode {
                     Mode::OneByOne => one_by_one(socket, &strategy, end).await,
+                    Mode::TwoExchanges => two_exchanges(socket, &strategy, end).await,
                     Mode::Pipelined(depth) => pipelined(socket, &strategy, depth, end).await,
                 }
             })
@@ -95,7 +98,39 @@ pub(crate) async fn consume_by_default(
     Ok(Done { chunks: info.chunks.done as f64, seconds })
 }
 
-async fn one_by_one(mut socket: ConsumeSocket, strategy: &str, end: Instant) -> anyhow::Result<u64> {
+async fn one_by_one(socket: ConsumeSocket, strategy: &str, end: Instant) -> anyhow::Result<u64> {
+    let (mut sender, mut receiver) = socket.split();
+    let reserve = |request| ClientFrame::Reserve {
+        request,
+        max: 1,
+        strategy: strategy.into(),
+        after_reports: true,
+    };
+    sender.feed(&reserve(0)).await?;
+    sender.flush().await?;
+    let mut completed = 0;
+    let mut work = next_work(&mut receiver).await?;
+    while Instant::now() < end {
+        sender.feed(&completion(completed, work)).await?;
+        sender.feed(&reserve(completed)).await?;
+        sender.flush().await?;
+        match receiver.receive().await? {
+            Some(ServerFrame::Settled { verdicts, .. }) if verdicts == [Verdict::Accepted] => completed += 1,
+            other => bail!("a completion was answered with {other:?}"),
+        }
+        work = next_work(&mut receiver).await?;
+    }
+    Ok(completed)
+}
+
+async fn next_work(receiver: &mut ConsumeReceiver) -> anyhow::Result<WorkOf> {
+    match receiver.receive().await? {
+        Some(ServerFrame::Work { mut work, .. }) if work.len() == 1 => Ok(work.remove(0)),
+        other => bail!("a reserve was answered with {other:?}"),
+    }
+}
+
+async fn two_exchanges(mut socket: ConsumeSocket, strategy: &str, end: Instant) -> anyhow::Result<u64> {
     let mut completed = 0;
     while Instant::now() < end {
         let work = reserve_one(&mut socket, completed, strategy).await?;
@@ -111,7 +146,9 @@ pub(crate) async fn reserve_one(
     request: u64,
     strategy: &str,
 ) -> anyhow::Result<WorkOf> {
-    socket.send(&ClientFrame::Reserve { request, max: 1, strategy: strategy.into() }).await?;
+    socket
+        .send(&ClientFrame::Reserve { request, max: 1, strategy: strategy.into(), after_reports: false })
+        .await?;
     match socket.receive().await? {
         Some(ServerFrame::Work { mut work, .. }) if work.len() == 1 => Ok(work.remove(0)),
         other => bail!("a reserve was answered with {other:?}"),
@@ -142,7 +179,12 @@ async fn pipelined(socket: ConsumeSocket, strategy: &str, depth: u32, end: Insta
         request += 1;
         request
     };
-    let reserve = |request| ClientFrame::Reserve { request, max: depth, strategy: strategy.into() };
+    let reserve = |request| ClientFrame::Reserve {
+        request,
+        max: depth,
+        strategy: strategy.into(),
+        after_reports: false,
+    };
     sender.feed(&reserve(next_request())).await?;
     sender.feed(&reserve(next_request())).await?;
     sender.flush().await?;

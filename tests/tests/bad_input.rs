@@ -191,7 +191,8 @@ async fn garbage_on_the_consumers_socket_closes_it_with_a_reason() {
     let url = server.url("/v1/consume").replace("http://", "ws://");
     let (mut socket, _) = tokio_tungstenite::connect_async(url).await.unwrap();
     socket.send(Message::Binary(hello().into())).await.unwrap();
-    let bad = ClientFrame::Reserve { request: 3, max: 1, strategy: "{\"Nope\": 1}".into() };
+    let bad =
+        ClientFrame::Reserve { request: 3, max: 1, strategy: "{\"Nope\": 1}".into(), after_reports: false };
     socket.send(Message::Binary(frames::encode(&bad).into())).await.unwrap();
     let _welcome = socket.next().await;
     let Some(Ok(Message::Binary(refused))) = socket.next().await else { panic!("a refusal was expected") };

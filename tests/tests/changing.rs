@@ -43,8 +43,8 @@ async fn found(server: &Here, query: &str) -> Vec<String> {
     loop {
         let page = server.get(&format!("/v1/submissions?limit=1000&{query}{cursor}")).await;
         assert_eq!(page.status, 200, "{}", page.text);
-        let items = page.json["items"].as_array().unwrap();
-        ids.extend(items.iter().map(|it| it["id"].as_str().unwrap().to_owned()));
+        let items = page.json["items"].as_array().expect("a page has items");
+        ids.extend(items.iter().map(|it| it["id"].as_str().expect("an id is a text").to_owned()));
         match page.json["next"].as_str() {
             Some(next) => cursor = format!("&cursor={next}"),
             None => return ids,

@@ -123,7 +123,10 @@ async fn converse(client: &Client, acknowledged: &Acknowledged, nth: u64) -> Opt
     let (mut socket, _) = ConsumeSocket::connect(client, &format!("consumer {nth}"), None).await.ok()?;
     for request in 0.. {
         let strategy = if nth.is_multiple_of(2) { "\"Random\"" } else { "\"OldestFirst\"" };
-        socket.send(&ClientFrame::Reserve { request, max: 7, strategy: strategy.into() }).await.ok()?;
+        socket
+            .send(&ClientFrame::Reserve { request, max: 7, strategy: strategy.into(), after_reports: false })
+            .await
+            .ok()?;
         let Some(ServerFrame::Work { work, .. }) = socket.receive().await.ok()? else { return None };
         for it in work {
             let submission = it.submission;

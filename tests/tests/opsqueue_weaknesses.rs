@@ -19,7 +19,7 @@ async fn socket(server: &Here, name: &str) -> ConsumeSocket {
 }
 
 fn reserve(request: u64, max: u32) -> ClientFrame {
-    ClientFrame::Reserve { request, max, strategy: "\"OldestFirst\"".into() }
+    ClientFrame::Reserve { request, max, strategy: "\"OldestFirst\"".into(), after_reports: false }
 }
 
 async fn work(socket: &mut ConsumeSocket) -> WorkOf {

@@ -12,7 +12,10 @@
 //! - Chunks are by reference (an object-store prefix), so the queue carries no payload. No object is read or written.
 //!
 //! What is measured
-//! - `fill_seconds`: one producer, submissions of 1,000 chunks, each sent after the one before was answered.
+//! - `fill_seconds`: one producer, submissions of 1,000 chunks unless told otherwise, each sent after the one before was
+//!   answered. `filled` is how many chunks that were: less than the backlog if `--fill-seconds` ran out.
+//! - `memory_bytes`, `disk_bytes`: the server's resident memory, and the blocks of its folder, once it is filled.
+//! - `reserve_us`, `cycle_us`: medians, by the consumers' clocks, of a reserve, and of a reserve with its completion sent.
 //! - `chunks_per_second`: the growth of the server's own counter of completed chunks over the window, once the
 //!   consumers have run for a second. Completing is fire-and-forget in Opsqueue, so what consumers have *sent* proves
 //!   nothing. The counter also counts completions whose transaction failed; hence at the end it is compared with the
@@ -23,13 +26,16 @@
 //! - `one_by_one`: each consumer reserves one chunk, completes it, and goes round.
 //! - `batched`: each consumer reserves a hundred in one request and completes them one after the other; Opsqueue has no
 //!   way to complete many at once.
+//! - `fill`: no consumer; there is no `chunks_per_second` then.
 //!
 //! Exit codes: 0 measured, one JSON line on stdout; 1 anything else, the reason on stderr; 2 wrong flags.
 
 use std::fs::{self, File};
 use std::net::TcpListener;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -47,7 +53,6 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-const CHUNKS_PER_SUBMISSION: u64 = 1_000;
 const CHUNKS_PER_BATCH: usize = 100;
 /// Connecting and the first reservations are not the steady state.
 const WARM_UP: Duration = Duration::from_secs(1);
@@ -73,6 +78,12 @@ struct Flags {
     /// How many chunks are submitted before the consumers start.
     #[arg(long, default_value_t = 1_000_000)]
     backlog: u64,
+    /// How many chunks a submission has.
+    #[arg(long, default_value_t = 1_000)]
+    chunks_per_submission: u64,
+    /// Filling ends after this, with whatever is in by then.
+    #[arg(long, default_value_t = 600)]
+    fill_seconds: u64,
     /// How long the measured window lasts.
     #[arg(long, default_value_t = 10)]
     seconds: u64,
@@ -98,6 +109,7 @@ struct Flags {
 enum Mode {
     OneByOne,
     Batched,
+    Fill,
 }
 
 impl Mode {
@@ -105,12 +117,13 @@ impl Mode {
         match self {
             Mode::OneByOne => "one_by_one",
             Mode::Batched => "batched",
+            Mode::Fill => "fill",
         }
     }
 
     fn chunks_per_reserve(self) -> usize {
         match self {
-            Mode::OneByOne => 1,
+            Mode::OneByOne | Mode::Fill => 1,
             Mode::Batched => CHUNKS_PER_BATCH,
         }
     }
@@ -135,8 +148,8 @@ impl From<Order> for Strategy {
 async fn main() -> Result<()> {
     let flags = Flags::parse();
     ensure!(
-        flags.consumers > 0 && flags.backlog > 0 && flags.seconds > 0,
-        "consumers, backlog and seconds must be at least 1"
+        flags.consumers > 0 && flags.backlog > 0 && flags.seconds > 0 && flags.chunks_per_submission > 0,
+        "consumers, backlog, seconds and chunks per submission must be at least 1"
     );
 
     // The server dies with the dropped future, whichever arm wins.
@@ -158,14 +171,32 @@ async fn measure(flags: &Flags) -> Result<serde_json::Value> {
 
     let producer = ProducerClient::new(&server.address);
     let fill_started = Instant::now();
-    let submissions = fill(&producer, flags.backlog).await?;
+    let (submissions, filled) = fill(&producer, flags).await?;
     let fill_seconds = fill_started.elapsed().as_secs_f64();
-    eprintln!("filled {} chunks in {fill_seconds:.1} s", flags.backlog);
+    eprintln!("filled {filled} chunks in {fill_seconds:.1} s");
+    let mut figures = serde_json::json!({
+        "system": "opsqueue",
+        "version": opsqueue::VERSION_CARGO_SEMVER,
+        "mode": flags.mode.name(),
+        "strategy": format!("{:?}", Strategy::from(flags.strategy)).to_lowercase(),
+        "consumers": flags.consumers,
+        "backlog": flags.backlog,
+        "filled": filled,
+        "fill_seconds": fill_seconds,
+        "fill_cpu_seconds": server.cpu_seconds()?,
+        "memory_bytes": server.memory_bytes()?,
+        "disk_bytes": disk_bytes(data)?,
+    });
+    if matches!(flags.mode, Mode::Fill) {
+        return Ok(figures);
+    }
 
+    let laps = Arc::new(Laps::default());
     let mut consumers = JoinSet::new();
     for _ in 0..flags.consumers {
         let client = ConsumerClient::new(&server.address);
-        consumers.spawn(consume(client, flags.mode.chunks_per_reserve(), flags.strategy.into()));
+        let (max, strategy) = (flags.mode.chunks_per_reserve(), flags.strategy.into());
+        consumers.spawn(consume(client, max, strategy, laps.clone()));
     }
     let window = tokio::select! {
         window = server.watch(Duration::from_secs(flags.seconds)) => window?,
@@ -176,32 +207,27 @@ async fn measure(flags: &Flags) -> Result<serde_json::Value> {
     };
     consumers.shutdown().await;
 
-    check_counter(&server, &producer, &submissions, flags.backlog).await?;
+    check_counter(&server, &producer, &submissions, filled).await?;
 
     ensure!(window.chunks > 0, "no chunk was completed in the window");
     eprintln!(
         "{} chunks in {:.2} s, {:.2} s of server CPU",
         window.chunks, window.seconds, window.cpu_seconds
     );
-    Ok(serde_json::json!({
-        "system": "opsqueue",
-        "version": opsqueue::VERSION_CARGO_SEMVER,
-        "mode": flags.mode.name(),
-        "strategy": format!("{:?}", Strategy::from(flags.strategy)).to_lowercase(),
-        "consumers": flags.consumers,
-        "backlog": flags.backlog,
-        "chunks_per_second": window.chunks as f64 / window.seconds,
-        "server_cpu_seconds_per_chunk": window.cpu_seconds / window.chunks as f64,
-        "fill_seconds": fill_seconds,
-    }))
+    figures["chunks_per_second"] = (window.chunks as f64 / window.seconds).into();
+    figures["server_cpu_seconds_per_chunk"] = (window.cpu_seconds / window.chunks as f64).into();
+    figures["reserve_us"] = median(&laps.reserve_us).into();
+    figures["cycle_us"] = median(&laps.cycle_us).into();
+    Ok(figures)
 }
 
-/// Submits the backlog, by reference, and says under which ids.
-async fn fill(producer: &ProducerClient, backlog: u64) -> Result<Vec<SubmissionId>> {
+/// Submits the backlog, by reference, as far as there is time; says under which ids, and how many chunks are in.
+async fn fill(producer: &ProducerClient, flags: &Flags) -> Result<(Vec<SubmissionId>, u64)> {
+    let until = Instant::now() + Duration::from_secs(flags.fill_seconds);
     let mut submissions = Vec::new();
-    let mut left = backlog;
-    while left > 0 {
-        let count = left.min(CHUNKS_PER_SUBMISSION);
+    let mut left = flags.backlog;
+    while left > 0 && Instant::now() < until {
+        let count = left.min(flags.chunks_per_submission);
         let submission = InsertSubmission {
             chunk_contents: ChunkContents::SeeObjectStorage {
                 prefix: format!("bench/{}", submissions.len()),
@@ -214,19 +240,49 @@ async fn fill(producer: &ProducerClient, backlog: u64) -> Result<Vec<SubmissionI
         submissions.push(producer.insert_submission(&submission, &CarrierMap::default()).await?);
         left -= count;
     }
-    Ok(submissions)
+    Ok((submissions, flags.backlog - left))
+}
+
+/// How long consumers took, in microseconds.
+#[derive(Default)]
+struct Laps {
+    reserve_us: Mutex<Vec<f64>>,
+    cycle_us: Mutex<Vec<f64>>,
+}
+
+fn push(laps: &Mutex<Vec<f64>>, since: Instant) {
+    laps.lock().expect("nobody panics with it").push(since.elapsed().as_secs_f64() * 1e6);
+}
+
+/// The middle; none of none.
+fn median(laps: &Mutex<Vec<f64>>) -> Option<f64> {
+    let mut laps = laps.lock().expect("nobody panics with it");
+    laps.sort_by(f64::total_cmp);
+    laps.get(laps.len() / 2).copied()
+}
+
+/// Blocks on disk of the files in a folder, in bytes.
+fn disk_bytes(folder: &Path) -> Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(folder)? {
+        bytes += entry?.metadata()?.blocks() * 512;
+    }
+    Ok(bytes)
 }
 
 /// One consumer's life: reserve, complete each, go round. Ends only with a fault or from outside.
-async fn consume(client: ConsumerClient, chunks_per_reserve: usize, strategy: Strategy) -> Result<()> {
+async fn consume(client: ConsumerClient, max: usize, strategy: Strategy, laps: Arc<Laps>) -> Result<()> {
     loop {
+        let began = Instant::now();
         let reserved = client
-            .reserve_chunks(chunks_per_reserve, strategy.clone())
+            .reserve_chunks(max, strategy.clone())
             .await
             .map_err(|fault| anyhow::anyhow!("reserve: {fault:?}"))?;
+        push(&laps.reserve_us, began);
         for (chunk, _submission) in reserved {
             client.complete_chunk(ChunkId::from((chunk.submission_id, chunk.chunk_index)), None).await?;
         }
+        push(&laps.cycle_us, began);
     }
 }
 
@@ -365,6 +421,15 @@ impl Server {
             .sum::<Result<u64, _>>()
             .context("unreadable /proc stat")?;
         Ok(ticks as f64 / TICKS_PER_SECOND)
+    }
+
+    fn memory_bytes(&self) -> Result<u64> {
+        let rollup = fs::read_to_string(format!("/proc/{}/smaps_rollup", self.pid))?;
+        let line = rollup
+            .lines()
+            .find_map(|line| line.strip_prefix("Pss:"))
+            .context("unreadable /proc smaps_rollup")?;
+        Ok(line.trim().trim_end_matches("kB").trim().parse::<u64>()? * 1_024)
     }
 
     async fn get(&self, path: &str) -> Result<String> {

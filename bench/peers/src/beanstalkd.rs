@@ -44,7 +44,17 @@ impl System for Beanstalkd {
     async fn start(&self, data: &Path) -> anyhow::Result<Box<dyn Server>> {
         let port = process::free_port()?;
         let mut command = Command::new("beanstalkd");
-        command.args(["-l", "127.0.0.1", "-p", &port.to_string(), "-f", "0", "-s", &BINLOG_BYTES.to_string(), "-b"]);
+        command.args([
+            "-l",
+            "127.0.0.1",
+            "-p",
+            &port.to_string(),
+            "-f",
+            "0",
+            "-s",
+            &BINLOG_BYTES.to_string(),
+            "-b",
+        ]);
         command.arg(data);
         let mut process = Process::start(command, data, Signal::TERM)?;
         process.ready(|| Connection::open(port)).await?;
@@ -88,7 +98,12 @@ impl Server for Running {
         Ok(filled)
     }
 
-    async fn consumers(&self, mode: Mode, _way: &str, count: usize) -> anyhow::Result<Vec<Box<dyn Consumer>>> {
+    async fn consumers(
+        &self,
+        mode: Mode,
+        _way: &str,
+        count: usize,
+    ) -> anyhow::Result<Vec<Box<dyn Consumer>>> {
         let mut consumers: Vec<Box<dyn Consumer>> = Vec::new();
         for _ in 0..count {
             let connection = Connection::open(self.port).await?;

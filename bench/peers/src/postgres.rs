@@ -90,6 +90,10 @@ impl System for Postgres {
         own.into_iter().chain(pooled.into_iter().filter(|_| consumers > POOL)).collect()
     }
 
+    fn lasting(&self, mode: Mode) -> u64 {
+        if mode == Mode::Recommended { 4 } else { 1 }
+    }
+
     fn ways_in(&self) -> Vec<&'static str> {
         vec![COPY]
     }
@@ -139,7 +143,11 @@ impl Account {
         std::os::unix::fs::chown(folder, Some(user), Some(group))?;
         for entry in fs::read_dir(folder)? {
             let path = entry?.path();
-            if path.is_dir() { self.own(&path)? } else { std::os::unix::fs::chown(&path, Some(user), Some(group))? }
+            if path.is_dir() {
+                self.own(&path)?
+            } else {
+                std::os::unix::fs::chown(&path, Some(user), Some(group))?
+            }
         }
         Ok(())
     }
@@ -195,7 +203,9 @@ impl Server for Running {
     async fn consumers(&self, mode: Mode, way: &str, count: usize) -> anyhow::Result<Vec<Box<dyn Consumer>>> {
         let is_held = matches!(way, ONE_TRANSACTION | ONE_TRANSACTION_POOLED);
         let is_pooled = matches!(way, ONE_TRANSACTION_POOLED | TWO_COMMITS_POOLED);
-        self.client.batch_execute(if is_held { "DROP INDEX IF EXISTS jobs_ready" } else { PARTIAL_INDEX }).await?;
+        self.client
+            .batch_execute(if is_held { "DROP INDEX IF EXISTS jobs_ready" } else { PARTIAL_INDEX })
+            .await?;
         self.client.batch_execute("VACUUM ANALYZE jobs").await?;
         let mut connections = Vec::new();
         for _ in 0..if is_pooled { POOL } else { count } {
@@ -205,7 +215,9 @@ impl Server for Running {
         let shared = is_pooled.then(|| Arc::new(Pool::new(std::mem::take(&mut connections))));
         Ok((0..count)
             .map(|_| -> Box<dyn Consumer> {
-                let pool = shared.clone().unwrap_or_else(|| Arc::new(Pool::new(connections.pop().into_iter().collect())));
+                let pool = shared
+                    .clone()
+                    .unwrap_or_else(|| Arc::new(Pool::new(connections.pop().into_iter().collect())));
                 Box::new(Worker { pool, max, is_held })
             })
             .collect())

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A server that has not answered by then will not.
+/// A server that has not answered by then will not; reading a large file of its own may take a while.
 const START_MAX: Duration = Duration::from_secs(120);
 /// A server that does not end when it is asked to is killed after this.
 const STOP_MAX: Duration = Duration::from_secs(60);
@@ -21,17 +21,8 @@ pub(crate) struct Process {
     log: PathBuf,
 }
 
-/// What a server uses.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Usage {
-    /// User and system time since its start, of all its processes.
-    pub(crate) cpu_seconds: f64,
-    /// Resident memory of all its processes, with what they share counted once.
-    pub(crate) memory_bytes: f64,
-}
-
 impl Process {
-    /// Starts it with its output in `server.log` beside its data.
+    /// Starts it, with what it prints in a file beside its data.
     pub(crate) fn start(mut command: Command, data: &Path, stop: Signal) -> anyhow::Result<Process> {
         let log = data.with_extension("log");
         let file = fs::File::create(&log)?;
@@ -41,7 +32,7 @@ impl Process {
             .stdout(file.try_clone()?)
             .stderr(file)
             .spawn()
-            .with_context(|| format!("could not start {name}; `sh bench/peers/install` installs the peers"))?;
+            .with_context(|| format!("could not start {name}; {INSTALL}"))?;
         Ok(Process { child, stop, log })
     }
 
@@ -66,18 +57,32 @@ impl Process {
         }
     }
 
-    /// What it has used so far.
-    pub(crate) fn usage(&self) -> anyhow::Result<Usage> {
+    /// Waits until it ends by itself, and gives what it printed.
+    pub(crate) async fn ended(&mut self) -> anyhow::Result<String> {
+        let status = loop {
+            match self.child.try_wait()? {
+                Some(status) => break status,
+                None => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        };
+        let printed = fs::read_to_string(&self.log)?;
+        anyhow::ensure!(status.success(), "{}", printed.lines().last().unwrap_or("it printed nothing"));
+        Ok(printed)
+    }
+
+    /// User and system time since the start, of all its processes.
+    pub(crate) fn cpu_seconds(&self) -> anyhow::Result<f64> {
         let pid = self.child.id();
         let own = Stat::read(pid).context("the server has ended")?;
-        let mut ticks = own.ticks + own.ticks_of_ended_children;
-        let mut memory_bytes = memory_bytes(pid);
-        for child in children(pid)? {
-            // One may end between the listing and the reading; then its parent counts it next time.
-            ticks += Stat::read(child).map_or(0.0, |it| it.ticks);
-            memory_bytes += self::memory_bytes(child);
-        }
-        Ok(Usage { cpu_seconds: ticks / rustix::param::clock_ticks_per_second() as f64, memory_bytes })
+        // One may end between the listing and the reading; then its parent counts it next time.
+        let children: f64 = children(pid)?.into_iter().filter_map(Stat::read).map(|it| it.ticks).sum();
+        Ok((own.ticks + own.ticks_of_ended_children + children) / ticks_per_second())
+    }
+
+    /// Resident memory of all its processes, with what they share counted once.
+    pub(crate) fn memory_bytes(&self) -> anyhow::Result<f64> {
+        let pid = self.child.id();
+        Ok(memory_bytes(pid) + children(pid)?.into_iter().map(memory_bytes).sum::<f64>())
     }
 }
 
@@ -97,6 +102,8 @@ impl Drop for Process {
     }
 }
 
+const INSTALL: &str = "`sh bench/peers/install` installs the peers";
+
 /// What `/proc/PID/stat` says.
 struct Stat {
     parent: u32,
@@ -108,8 +115,8 @@ impl Stat {
     fn read(pid: u32) -> Option<Stat> {
         let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         // The name in brackets may hold spaces: fields are counted from behind it, where the third of proc(5) comes first.
-        let fields: Vec<f64> =
-            text.rsplit_once(')')?.1.split_whitespace().map(|it| it.parse().unwrap_or(0.0)).collect();
+        let fields = text.rsplit_once(')')?.1.split_whitespace();
+        let fields: Vec<f64> = fields.map(|it| it.parse().unwrap_or(0.0)).collect();
         let field = |number: usize| fields.get(number - 3).copied();
         Some(Stat {
             parent: field(4)? as u32,
@@ -134,9 +141,51 @@ fn children(parent: u32) -> anyhow::Result<Vec<u32>> {
 fn memory_bytes(pid: u32) -> f64 {
     let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
     let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"));
-    let kib: f64 =
-        line.and_then(|it| it.trim().trim_end_matches("kB").trim().parse().ok()).unwrap_or_default();
-    kib * 1_024.0
+    let kib: Option<f64> = line.and_then(|it| it.trim().trim_end_matches("kB").trim().parse().ok());
+    kib.unwrap_or_default() * 1_024.0
+}
+
+/// User and system time of the harness: the client side of every load.
+pub(crate) fn own_cpu_seconds() -> f64 {
+    Stat::read(std::process::id()).map_or(0.0, |it| it.ticks / ticks_per_second())
+}
+
+/// User and system time of what the harness started and waited for.
+pub(crate) fn ended_children_cpu_seconds() -> f64 {
+    Stat::read(std::process::id()).map_or(0.0, |it| it.ticks_of_ended_children / ticks_per_second())
+}
+
+fn ticks_per_second() -> f64 {
+    rustix::param::clock_ticks_per_second() as f64
+}
+
+/// What the whole machine has worked so far.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Machine {
+    busy_seconds: f64,
+    /// Of all cores together.
+    seconds: f64,
+}
+
+impl Machine {
+    pub(crate) fn read() -> anyhow::Result<Machine> {
+        let text = fs::read_to_string("/proc/stat")?;
+        let line = text
+            .lines()
+            .next()
+            .and_then(|it| it.strip_prefix("cpu "))
+            .context("/proc/stat begins with cpu")?;
+        let ticks: Vec<f64> = line.split_whitespace().filter_map(|it| it.parse().ok()).collect();
+        // user, nice, system; then idle and others, of which those of guests (from the ninth on) are counted as user already.
+        let (busy, all): (f64, f64) = (ticks.iter().take(3).sum(), ticks.iter().take(8).sum());
+        Ok(Machine { busy_seconds: busy / ticks_per_second(), seconds: all / ticks_per_second() })
+    }
+
+    /// Which part of the machine was busy with anything but `ours` since an earlier reading.
+    pub(crate) fn busy_with_others_since(self, before: Machine, ours: f64) -> f64 {
+        let seconds = (self.seconds - before.seconds).max(1e-9);
+        ((self.busy_seconds - before.busy_seconds - ours) / seconds).clamp(0.0, 1.0)
+    }
 }
 
 /// A port that nobody listens on.
@@ -159,10 +208,8 @@ pub(crate) fn disk_bytes(folder: &Path) -> anyhow::Result<f64> {
 
 /// The first line that a program prints when asked for its version.
 pub(crate) fn version(program: &Path, flag: &str) -> anyhow::Result<String> {
-    let output = Command::new(program)
-        .arg(flag)
-        .output()
-        .with_context(|| format!("could not run {}; `sh bench/peers/install` installs the peers", program.display()))?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    Ok(text.lines().next().unwrap_or_default().to_owned())
+    let output = Command::new(program).arg(flag).output();
+    let output = output.with_context(|| format!("could not run {}; {INSTALL}", program.display()))?;
+    let printed = String::from_utf8(output.stdout)? + &String::from_utf8(output.stderr)?;
+    Ok(printed.lines().next().unwrap_or_default().to_owned())
 }

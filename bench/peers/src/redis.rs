@@ -35,6 +35,10 @@ impl System for Redis {
         vec!["group"]
     }
 
+    fn lasting(&self, mode: Mode) -> u64 {
+        if mode == Mode::Recommended { 4 } else { 1 }
+    }
+
     fn ways_in(&self) -> Vec<&'static str> {
         vec!["pipelined XADD"]
     }
@@ -42,10 +46,16 @@ impl System for Redis {
     async fn start(&self, data: &Path) -> anyhow::Result<Box<dyn Server>> {
         let port = process::free_port()?;
         let mut command = Command::new("redis-server");
-        command
-            .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--dir"])
-            .arg(data)
-            .args(["--appendonly", "yes", "--appendfsync", "always", "--save", "", "--maxclients", "4096"]);
+        command.args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--dir"]).arg(data).args([
+            "--appendonly",
+            "yes",
+            "--appendfsync",
+            "always",
+            "--save",
+            "",
+            "--maxclients",
+            "4096",
+        ]);
         let mut process = Process::start(command, data, Signal::TERM)?;
         let client = Client::open(format!("redis://127.0.0.1:{port}/"))?;
         let connection = process
@@ -103,7 +113,12 @@ impl Server for Running {
         Ok(filled)
     }
 
-    async fn consumers(&self, mode: Mode, _way: &str, count: usize) -> anyhow::Result<Vec<Box<dyn Consumer>>> {
+    async fn consumers(
+        &self,
+        mode: Mode,
+        _way: &str,
+        count: usize,
+    ) -> anyhow::Result<Vec<Box<dyn Consumer>>> {
         let mut consumers: Vec<Box<dyn Consumer>> = Vec::new();
         for nth in 0..count {
             let connection = connect(&self.client).await.context("connecting a consumer")?;
@@ -179,7 +194,8 @@ impl Consumer for Batched {
         let mut pipeline = Pipeline::with_capacity(3);
         if self.held.is_empty() {
             self.group.read(&mut pipeline, BATCH);
-            let (reply,): (Option<StreamReadReply>,) = pipeline.query_async(&mut self.group.connection).await?;
+            let (reply,): (Option<StreamReadReply>,) =
+                pipeline.query_async(&mut self.group.connection).await?;
             self.held = ids(reply);
             return Ok(!self.held.is_empty());
         }

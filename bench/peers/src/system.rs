@@ -1,8 +1,9 @@
 //! What every system under measurement can do, and the load that is the same for all.
 
-use crate::process::Process;
+use crate::process::{self, Machine, Process};
 use anyhow::Context;
 use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 const STUCK_AFTER: Duration = Duration::from_secs(60);
 
 /// How consumers go about it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Mode {
     /// Take one, report it, wait until that is acknowledged, and again.
     OneByOne,
@@ -41,7 +42,12 @@ pub(crate) trait System: Send + Sync {
     /// The ways of getting many chunks in; the best of them counts.
     fn ways_in(&self) -> Vec<&'static str>;
 
-    /// Starts the server on a folder, which is empty or holds what an earlier server left there.
+    /// What to multiply a backlog by so that it lasts a measurement in this mode.
+    fn lasting(&self, _mode: Mode) -> u64 {
+        1
+    }
+
+    /// Starts the server on an empty folder.
     async fn start(&self, data: &Path) -> anyhow::Result<Box<dyn Server>>;
 }
 
@@ -97,6 +103,10 @@ pub(crate) struct Done {
     pub(crate) chunks: u64,
     pub(crate) seconds: f64,
     pub(crate) cpu_seconds: f64,
+    /// What the client side used, where it is in this process.
+    pub(crate) client_cpu_seconds: Option<f64>,
+    /// Which part of the machine was busy with something else meanwhile.
+    pub(crate) others: f64,
     /// Medians; none where nobody waited for the single chunk.
     pub(crate) reserve_us: Option<f64>,
     pub(crate) cycle_us: Option<f64>,
@@ -114,7 +124,8 @@ pub(crate) async fn consume(
     consumers: Vec<Box<dyn Consumer>>,
     duration: Duration,
 ) -> anyhow::Result<Done> {
-    let cpu_before = process.usage()?.cpu_seconds;
+    let cpu_before = process.cpu_seconds()?;
+    let (machine, own_before) = (Machine::read()?, process::own_cpu_seconds());
     let began = Instant::now();
     let end = began + duration;
     let running: Vec<_> = consumers
@@ -141,11 +152,14 @@ pub(crate) async fn consume(
         open.push(consumer);
     }
     anyhow::ensure!(chunks > 0, "no chunk was completed");
-    let cpu_seconds = process.usage()?.cpu_seconds - cpu_before;
+    let cpu_seconds = process.cpu_seconds()? - cpu_before;
+    let client_cpu_seconds = process::own_cpu_seconds() - own_before;
     Ok(Done {
         chunks,
         seconds: (last - began).as_secs_f64(),
         cpu_seconds,
+        client_cpu_seconds: Some(client_cpu_seconds),
+        others: Machine::read()?.busy_with_others_since(machine, cpu_seconds + client_cpu_seconds),
         reserve_us: median(reserves),
         cycle_us: median(cycles),
     })

@@ -11,11 +11,18 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 use windlass_client::frames::{ClientFrame, DoneChunk, ServerFrame, Verdict, WorkOf};
 use windlass_client::{
-    Client, ConsumeReceiver, ConsumeSender, ConsumeSocket, Output, SubmitRequest,
+    Client, ClientError, ConsumeReceiver, ConsumeSender, ConsumeSocket, Output, Strategy, SubmitRequest,
 };
 
+pub(crate) const WINDLASS: &str = "Windlass";
+/// Frames over the consumers' socket.
+const SOCKET: &str = "socket";
+/// The client library's `Consumer` with nothing set: one chunk at a time, four at hand.
+pub(crate) const BY_DEFAULT: &str = "Consumer, its defaults";
 /// One submission with everything in it.
 pub(crate) const ONE_SUBMISSION: &str = "one submission";
 /// Submissions of a thousand chunks.
@@ -33,15 +40,22 @@ pub(crate) struct Windlass {
 #[async_trait]
 impl System for Windlass {
     fn name(&self) -> &'static str {
-        "Windlass"
+        WINDLASS
     }
 
     fn version(&self) -> anyhow::Result<String> {
         process::version(&self.binary, "--version")
     }
 
-    fn ways(&self, _mode: Mode, _consumers: usize) -> Vec<&'static str> {
-        vec!["socket"]
+    fn ways(&self, mode: Mode, _consumers: usize) -> Vec<&'static str> {
+        match mode {
+            Mode::OneByOne => vec![SOCKET],
+            Mode::Recommended => vec![SOCKET, BY_DEFAULT],
+        }
+    }
+
+    fn lasting(&self, mode: Mode) -> u64 {
+        if mode == Mode::Recommended { 100 } else { 1 }
     }
 
     fn ways_in(&self) -> Vec<&'static str> {
@@ -80,7 +94,8 @@ impl Server for Running {
         stream::iter(0..chunks / each)
             .map(|nth| async move {
                 let prefix = format!("{PREFIX}/{nth:020}");
-                let request = SubmitRequest { chunks: Some(each), prefix: Some(prefix), ..SubmitRequest::default() };
+                let request =
+                    SubmitRequest { chunks: Some(each), prefix: Some(prefix), ..SubmitRequest::default() };
                 self.client.submit(&request).await
             })
             .buffer_unordered(SUBMITS_AT_ONCE)
@@ -90,8 +105,12 @@ impl Server for Running {
         Ok(chunks)
     }
 
-    async fn consumers(&self, mode: Mode, _way: &str, count: usize) -> anyhow::Result<Vec<Box<dyn Consumer>>> {
+    async fn consumers(&self, mode: Mode, way: &str, count: usize) -> anyhow::Result<Vec<Box<dyn Consumer>>> {
         let mut consumers: Vec<Box<dyn Consumer>> = Vec::new();
+        if way == BY_DEFAULT {
+            let by_default = || -> Box<dyn Consumer> { Box::new(ByDefault::new(&self.client, &self.left)) };
+            return Ok(std::iter::repeat_with(by_default).take(count).collect());
+        }
         for nth in 0..count {
             let socket = ConsumeSocket::connect(&self.client, &format!("bench {nth}"), None).await?.0;
             let left = self.left.clone();
@@ -105,7 +124,7 @@ impl Server for Running {
 }
 
 fn reserve(request: u64, max: u32) -> ClientFrame {
-    ClientFrame::Reserve { request, max, strategy: "\"OldestFirst\"".into() }
+    ClientFrame::Reserve { request, max, strategy: "\"OldestFirst\"".into(), after_reports: false }
 }
 
 fn completion(request: u64, work: WorkOf) -> ClientFrame {
@@ -233,6 +252,53 @@ impl Consumer for Pipelined {
             self.receive().await?;
         }
         tally.chunks += self.settled;
+        Ok(())
+    }
+}
+
+/// The client library's own loop, with work that does nothing.
+struct ByDefault {
+    client: Client,
+    left: Arc<AtomicI64>,
+    running: Option<(oneshot::Sender<()>, JoinHandle<Result<windlass_client::Tally, ClientError>>)>,
+}
+
+impl ByDefault {
+    fn new(client: &Client, left: &Arc<AtomicI64>) -> ByDefault {
+        ByDefault { client: client.clone(), left: left.clone(), running: None }
+    }
+
+    fn start(&self) -> (oneshot::Sender<()>, JoinHandle<Result<windlass_client::Tally, ClientError>>) {
+        let (stop, stopped) = oneshot::channel();
+        let consumer =
+            windlass_client::Consumer::builder(self.client.clone()).strategy(Strategy::OldestFirst);
+        let left = self.left.clone();
+        let run = consumer.run(
+            move |_chunk| {
+                left.fetch_sub(1, Ordering::Relaxed);
+                async { Ok(Output::Nothing) }
+            },
+            async { drop(stopped.await) },
+        );
+        (stop, tokio::spawn(run))
+    }
+}
+
+#[async_trait]
+impl Consumer for ByDefault {
+    async fn round(&mut self, _tally: &mut Tally) -> anyhow::Result<bool> {
+        if self.running.is_none() {
+            self.running = Some(self.start());
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        Ok(self.left.load(Ordering::Relaxed) > 0)
+    }
+
+    async fn finish(&mut self, tally: &mut Tally) -> anyhow::Result<()> {
+        let Some((stop, running)) = self.running.take() else { return Ok(()) };
+        // It may have ended by itself.
+        _ = stop.send(());
+        tally.chunks += running.await??.completed;
         Ok(())
     }
 }

@@ -14,6 +14,10 @@ use windlass_core::ids::{Attempt, ChunkIndex, Epoch, SubmissionId};
 /// The version of this protocol that this build speaks.
 pub const PROTOCOL_VERSION: u16 = 1;
 
+/// What a connection reads or gathers for writing at a time. Ten thousand consumers have one each at both ends, and most
+/// frames are far smaller; larger ones make their own room for as long as they need it.
+pub const SOCKET_BUFFER_BYTES: usize = 4 * 1_024;
+
 /// No frame is larger; a server closes the connection of a client that sends one.
 pub const FRAME_BYTES_MAX: usize = 4 * 1_024 * 1_024;
 
@@ -48,6 +52,11 @@ pub enum ClientFrame {
         /// The strategy as JSON text.
         #[n(2)]
         strategy: String,
+        /// Whether to wait until everything that this connection has reported before is answered: the next chunk then
+        /// comes with the acknowledgement of the last one, in one exchange.
+        #[n(3)]
+        #[cbor(default)]
+        after_reports: bool,
     },
     /// Reports chunks of one submission as done; answered by `Settled`.
     #[n(3)]
@@ -298,10 +307,17 @@ mod tests {
 
     #[test]
     fn frames_have_the_bytes_that_the_protocol_documents() {
-        let reserve = ClientFrame::Reserve { request: 7, max: 100, strategy: "\"Random\"".into() };
+        let reserve = ClientFrame::Reserve {
+            request: 7,
+            max: 100,
+            strategy: "\"Random\"".into(),
+            after_reports: false,
+        };
         let bytes = encode(&reserve);
-        assert_eq!(bytes, *b"\x82\x02\x83\x07\x18\x64\x68\"Random\"");
+        assert_eq!(bytes, *b"\x82\x02\x84\x07\x18\x64\x68\"Random\"\xf4");
         assert_eq!(decode::<ClientFrame>(&bytes).unwrap(), reserve);
+        let without_the_last_field = b"\x82\x02\x83\x07\x18\x64\x68\"Random\"";
+        assert_eq!(decode::<ClientFrame>(without_the_last_field).unwrap(), reserve);
         assert_eq!(encode(&ClientFrame::Heartbeat {}), [0x82, 0x05, 0x80]);
     }
 

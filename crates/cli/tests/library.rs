@@ -14,8 +14,9 @@ use windlass_client::json::{
     ReleaseRequest, ReservationInfo, ReserveRequest,
 };
 use windlass_client::{
-    Blob, Chunk, Client, ClientError, ConsumeSocket, Consumer, Failure, Output, ProblemCode, Producer,
-    Strategy, SubmissionId, SubmissionState, SubmitRequest, Tally, frames,
+    Blob, BulkAction, BulkFilter, BulkRequest, BulkResponse, ChangeRequest, Chunk, Client, ClientError,
+    ConsumeSocket, Consumer, Failure, MetaValue, Output, ProblemCode, Producer, Strategy, SubmissionId,
+    SubmissionState, SubmitRequest, Tally, frames,
 };
 use windlass_server::config::Config;
 use windlass_server::node::Node;
@@ -87,6 +88,35 @@ async fn each_verb_of_the_http_interface_has_its_method() {
     assert_eq!(info.state, SubmissionState::Failed);
     assert_eq!(stage.client.retry_failed(id).await.unwrap().chunks, 3);
     assert_eq!(stage.client.cancel(id).await.unwrap().state, SubmissionState::Cancelled);
+}
+
+#[tokio::test]
+async fn submissions_are_changed_paused_and_resumed_one_by_one_and_by_filter() {
+    let stage = Stage::new().await;
+    let (first, second) = (stage.submit(1).await, stage.submit(1).await);
+    let shade = |value: Option<&str>| ChangeRequest {
+        metadata: BTreeMap::from([("shade".into(), value.map(|it| MetaValue::Text(it.into())))]),
+        ..ChangeRequest::default()
+    };
+    let red = stage.client.change(first, &shade(Some("red"))).await.unwrap();
+    assert_eq!(red.metadata["shade"], MetaValue::Text("red".into()));
+    assert!(stage.client.change(first, &shade(None)).await.unwrap().metadata.is_empty());
+    assert!(stage.client.pause(first).await.unwrap().paused);
+    assert!(!stage.client.resume(first).await.unwrap().paused);
+
+    let both = BulkFilter { ids: Some(vec![first, second]), ..BulkFilter::default() };
+    let bulk = async |action, dry_run| {
+        let request = BulkRequest { filter: both.clone(), action, dry_run };
+        let BulkResponse { matched, changed, .. } = stage.client.bulk(&request).await.unwrap();
+        (matched, changed)
+    };
+    assert_eq!(bulk(BulkAction::Pause, true).await, (2, 0));
+    assert_eq!(bulk(BulkAction::Pause, false).await, (2, 2));
+    assert!(stage.client.show(second).await.unwrap().paused);
+    assert_eq!(bulk(BulkAction::RetryFailed, false).await, (2, 0), "nothing of them has failed");
+    assert_eq!(bulk(BulkAction::Cancel, false).await, (2, 2));
+    let Err(ClientError::Problem(problem)) = stage.client.pause(first).await else { panic!("it is over") };
+    assert_eq!(problem.code, ProblemCode::SubmissionOver);
 }
 
 #[tokio::test]
@@ -259,7 +289,10 @@ async fn frames_can_be_pipelined_by_hand() {
     let (mut socket, welcome) = ConsumeSocket::connect(&stage.client, "by hand", None).await.unwrap();
     assert!(welcome.heartbeat_ms > 0 && welcome.grace_ms > 0);
     let strategy = "\"OldestFirst\"".to_owned();
-    socket.send(&frames::ClientFrame::Reserve { request: 1, max: 100, strategy }).await.unwrap();
+    socket
+        .send(&frames::ClientFrame::Reserve { request: 1, max: 100, strategy, after_reports: false })
+        .await
+        .unwrap();
     let Some(frames::ServerFrame::Work { request: 1, more: false, work }) = socket.receive().await.unwrap()
     else {
         panic!("there is work")

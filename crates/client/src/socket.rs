@@ -13,7 +13,9 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{self, Message};
-use windlass_api::frames::{self, ClientFrame, FRAME_BYTES_MAX, PROTOCOL_VERSION, ServerFrame};
+use windlass_api::frames::{
+    self, ClientFrame, FRAME_BYTES_MAX, PROTOCOL_VERSION, SOCKET_BUFFER_BYTES, ServerFrame,
+};
 
 type Socket = WebSocketStream<reqwest::Upgraded>;
 
@@ -164,7 +166,9 @@ async fn upgrade(client: &Client) -> Result<Socket, ClientError> {
     let upgraded = response.upgrade().await.map_err(|error| client.unreachable(with_causes(&error)))?;
     let config = WebSocketConfig::default()
         .max_message_size(Some(FRAME_BYTES_MAX))
-        .max_frame_size(Some(FRAME_BYTES_MAX));
+        .max_frame_size(Some(FRAME_BYTES_MAX))
+        .read_buffer_size(SOCKET_BUFFER_BYTES)
+        .write_buffer_size(SOCKET_BUFFER_BYTES);
     Ok(WebSocketStream::from_raw_socket(upgraded, Role::Client, Some(config)).await)
 }
 

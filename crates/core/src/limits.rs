@@ -109,5 +109,17 @@ pub const WIDE_VIEWS_MAX: usize = 64;
 /// A strategy that nobody has used for so long is forgotten, with its views.
 pub const STRATEGY_IDLE_MS_MAX: u64 = 60_000;
 
+/// Values in work that an explanation or an overview looks at for each limit: about a millisecond.
+pub const VALUES_LOOKED_AT_MAX: usize = 10_000;
+
+/// Submissions that an explanation counts ahead of one: a few milliseconds, in which nobody is served.
+pub const COUNTED_AHEAD_MAX: u64 = 100_000;
+
+/// Values at their limit that an explanation names one by one: the worst are enough to see what is wrong.
+pub const SATURATED_SHOWN: usize = 10;
+
+/// Turns that an explanation shows ahead.
+pub const TURNS_SHOWN: usize = 5;
+
 /// Submissions that a view under construction takes in at a time: a few milliseconds, in which nobody else is served.
 pub const VIEW_BUILD_STEP: usize = 8_192;

@@ -16,7 +16,7 @@ pub enum Table {
     Meta = 1,
     /// Running submissions: the small part that changes as chunks are settled.
     Submissions = 2,
-    /// What a producer said about a submission; written once.
+    /// What is said of a submission, by its producer and by whoever changed it.
     Abouts = 3,
     /// Finished submissions: completed, failed, cancelled.
     History = 4,

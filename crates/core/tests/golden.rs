@@ -330,8 +330,8 @@ fn tables_of(lines: &[&str]) -> MemoryTables {
     for line in lines {
         let mut words = line.split(' ');
         let (name, key, _, value) = (words.next(), words.next(), words.next(), words.next());
-        let table = Table::ALL.into_iter().find(|table| Some(table.name()) == name).unwrap();
-        tables.put(table, &bytes(key.unwrap()), bytes(value.unwrap_or_default()));
+        let table = Table::ALL.into_iter().find(|table| Some(table.name()) == name).expect("a table's name");
+        tables.put(table, &bytes(key.expect("a key")), bytes(value.unwrap_or_default()));
     }
     tables
 }

@@ -6,7 +6,7 @@ use crate::http;
 use crate::http::accept::AcceptOptions;
 use crate::metrics;
 use crate::roles::announcer::Announcer;
-use crate::roles::dispatcher::{Dispatcher, Event};
+use crate::roles::dispatcher::{Dispatcher, DispatcherHandle, Event};
 use crate::service::Service;
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -99,16 +99,16 @@ impl Node {
         let order = Order::open(options, tables, role_events).await?;
 
         let clock = Clock::start();
-        let (dispatcher, events) = mpsc::unbounded_channel();
         let (lost_out, lost) = mpsc::unbounded_channel();
-        let dispatching = Dispatcher::new(clock, config.session_times(), lost_out).run(events);
+        let dispatcher = DispatcherHandle::new(Dispatcher::new(clock, config.session_times(), lost_out));
+        let ticking = dispatcher.clone().tick();
         let accept = AcceptOptions {
             header_timeout: Duration::from_millis(config.header_timeout_ms),
             connections_max: config.connections_max,
         };
         let service = Service::new(config, clock, order, dispatcher, Announcer::default(), objects);
         let roles = vec![
-            tokio::spawn(dispatching),
+            tokio::spawn(ticking),
             tokio::spawn(tell_roles(service.clone(), roles)),
             tokio::spawn(count_losses(service.clone(), lost)),
         ];
@@ -214,7 +214,7 @@ async fn tell_roles(service: Service, mut events: mpsc::UnboundedReceiver<RoleEv
                 Event::Lost
             }
         };
-        drop(service.dispatcher().send(told));
+        service.dispatcher().send(told);
     }
 }
 

@@ -147,7 +147,7 @@ impl Book {
         let request = self.number();
         self.reserves.insert(request, room);
         let max = u32::try_from(room).unwrap_or(u32::MAX);
-        Some(ClientFrame::Reserve { request, max, strategy: self.strategy.clone() })
+        Some(ClientFrame::Reserve { request, max, strategy: self.strategy.clone(), after_reports: false })
     }
 
     /// Takes in chunks. What comes after a stop goes back at once.

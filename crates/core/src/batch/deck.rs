@@ -58,6 +58,15 @@ impl Deck {
         self.untouched.contains(&chunk.0) || self.rest.as_deref().is_some_and(in_rest)
     }
 
+    /// The chunk on top.
+    pub(super) fn first(&self) -> Option<ChunkIndex> {
+        let first_of = |ranges: &Ranges| ranges.ends.first_key_value().map(|(start, _)| *start);
+        let hole = self.rest.as_ref().and_then(|rest| first_of(&rest.holes));
+        let untouched = || (!self.untouched.is_empty()).then_some(self.untouched.start);
+        let returned = || self.rest.as_ref().and_then(|rest| first_of(&rest.returned));
+        hole.or_else(untouched).or_else(returned).map(ChunkIndex)
+    }
+
     /// Puts a chunk that is not in it.
     pub(super) fn put_back(&mut self, chunk: ChunkIndex, side: Side) {
         let range = chunk.0..chunk.0 + 1;

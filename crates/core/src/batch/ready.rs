@@ -128,7 +128,7 @@ impl Ready {
             self.views.values_mut().count_ready(&item.values, 0, item.weight());
             self.views.set(item.candidate(slot));
         }
-        old_values.iter().for_each(|value| self.views.values_mut().release(value));
+        self.views.let_go(&old_values);
     }
 
     /// Puts one chunk that is not ready.
@@ -149,7 +149,7 @@ impl Ready {
         self.change(submission, |deck| *deck = Deck::default());
         let slot = self.by_id.remove(&submission).expect("it was just found");
         let item = self.items[slot as usize].take().expect("a known submission has its item");
-        item.values.iter().for_each(|value| self.views.values_mut().release(value));
+        self.views.let_go(&item.values);
         self.free.push(slot);
     }
 

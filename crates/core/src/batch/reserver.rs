@@ -220,17 +220,15 @@ impl Reserver {
     /// Gives a session back what it still works on after a reconnect or a change of leader, if nobody else has it.
     pub fn reassert(&mut self, session: SessionId, name: ChunkName, token: AttemptToken) -> Standing {
         let standing = self.standing(name, token);
-        let can_hold = match standing {
-            Standing::Holds => true,
+        let reservation = Reservation { attempt: token.attempt, holder: Holder::Session(session) };
+        match standing {
+            Standing::Holds => self.pass_on(name, reservation),
             // A chunk that waits for its retry has failed under a later attempt: that one is not taken back.
-            Standing::Lost => self.ready.take_out(name.submission, name.chunk),
-            Standing::Settled | Standing::Forged => false,
-        };
-        if !can_hold {
-            return standing;
+            Standing::Lost if self.ready.take_out(name.submission, name.chunk) => {
+                self.hold(name, reservation)
+            }
+            Standing::Lost | Standing::Settled | Standing::Forged => return standing,
         }
-        self.unhold(name);
-        self.hold(name, Reservation { attempt: token.attempt, holder: Holder::Session(session) });
         Standing::Holds
     }
 
@@ -238,8 +236,7 @@ impl Reserver {
     pub fn extend(&mut self, name: ChunkName, token: AttemptToken, until: At) -> Standing {
         let standing = self.standing(name, token);
         if standing == Standing::Holds {
-            self.unhold(name);
-            self.hold(name, Reservation { attempt: token.attempt, holder: Holder::Lease { until } });
+            self.pass_on(name, Reservation { attempt: token.attempt, holder: Holder::Lease { until } });
         }
         standing
     }
@@ -385,10 +382,7 @@ impl Reserver {
     }
 
     fn hold(&mut self, name: ChunkName, reservation: Reservation) {
-        match reservation.holder {
-            Holder::Session(session) => self.by_session.insert((session, name)),
-            Holder::Lease { until } => self.by_deadline.insert((until, name)),
-        };
+        self.index(name, reservation.holder);
         let before = self.out.insert(name, reservation);
         assert!(before.is_none(), "a chunk is out once");
         self.ready.count(name.submission, true);
@@ -397,11 +391,31 @@ impl Reserver {
     fn unhold(&mut self, name: ChunkName) {
         if let Some(reservation) = self.out.remove(&name) {
             self.ready.count(name.submission, false);
-            match reservation.holder {
-                Holder::Session(session) => self.by_session.remove(&(session, name)),
-                Holder::Lease { until } => self.by_deadline.remove(&(until, name)),
-            };
+            self.unindex(name, reservation.holder);
         }
+    }
+
+    /// Replaces a reservation; the chunk is out all the while.
+    fn pass_on(&mut self, name: ChunkName, reservation: Reservation) {
+        self.index(name, reservation.holder);
+        let before = self.out.insert(name, reservation).expect("only a reservation is passed on");
+        if before.holder != reservation.holder {
+            self.unindex(name, before.holder);
+        }
+    }
+
+    fn index(&mut self, name: ChunkName, holder: Holder) {
+        match holder {
+            Holder::Session(session) => self.by_session.insert((session, name)),
+            Holder::Lease { until } => self.by_deadline.insert((until, name)),
+        };
+    }
+
+    fn unindex(&mut self, name: ChunkName, holder: Holder) {
+        match holder {
+            Holder::Session(session) => self.by_session.remove(&(session, name)),
+            Holder::Lease { until } => self.by_deadline.remove(&(until, name)),
+        };
     }
 
     fn delay(&mut self, name: ChunkName, until: At) {

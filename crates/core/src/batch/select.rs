@@ -76,7 +76,8 @@ impl<T: Tables> Machine<T> {
             if looked_at == looked_at_max {
                 return page;
             }
-            if selection.standing.takes(standing) && self.has_all(id, &selection.metadata) {
+            // The walk itself goes by the first value.
+            if selection.standing.takes(standing) && self.has_all(id, selection.metadata.iter().skip(1)) {
                 page.items.push(id);
             }
             page.next = Some(id);
@@ -88,14 +89,17 @@ impl<T: Tables> Machine<T> {
     /// Whether a submission is there and selected.
     pub fn is_selected(&self, selection: &Selection, id: SubmissionId) -> bool {
         self.standing(id).is_some_and(|standing| selection.standing.takes(standing))
-            && self.has_all(id, &selection.metadata)
+            && self.has_all(id, selection.metadata.iter())
     }
 
-    fn has_all(&self, id: SubmissionId, metadata: &Metadata) -> bool {
-        let is_found = |(field, value): (&String, &MetaValue)| {
+    fn has_all<'v>(
+        &self,
+        id: SubmissionId,
+        mut values: impl Iterator<Item = (&'v String, &'v MetaValue)>,
+    ) -> bool {
+        values.all(|(field, value)| {
             self.tables().get(Table::Found, &found_key(field, value, Some(id))).is_some()
-        };
-        metadata.iter().all(is_found)
+        })
     }
 
     fn standing(&self, id: SubmissionId) -> Option<Standing> {

@@ -27,6 +27,10 @@ pub(super) struct Values {
     free_fields: Vec<FieldId>,
     values: Vec<Value>,
     free_values: Vec<ValueId>,
+    /// How often a value has got its first ready chunk.
+    arrivals: u64,
+    /// Submissions with a chunk that could be handed out, whatever their values.
+    ready_submissions: u64,
 }
 
 #[derive(Debug)]
@@ -47,6 +51,10 @@ struct Value {
     /// None for the absence of the field.
     value: Option<Arc<MetaValue>>,
     references: u32,
+    /// Submissions that have it.
+    submissions: u32,
+    /// Which arrival was its own; smaller is earlier.
+    since: u64,
     counts: ValueCounts,
 }
 
@@ -119,7 +127,7 @@ impl Values {
     }
 
     fn new_value(&mut self, field: FieldId, value: Option<Arc<MetaValue>>) -> ValueId {
-        let fresh = Value { field, value, references: 1, counts: ValueCounts::default() };
+        let fresh = Value { field, value, references: 1, submissions: 0, since: 0, counts: ValueCounts::default() };
         match self.free_values.pop() {
             Some(id) => {
                 self.values[id.0 as usize] = fresh;
@@ -155,12 +163,21 @@ impl Values {
         }
     }
 
-    /// The values of a submission, in the order of their numbers; the submission refers to them.
+    /// The values of a submission, in the order of their numbers; it has them, and refers to them, until it leaves and
+    /// releases them.
     pub(super) fn of(&mut self, metadata: &Metadata) -> FewValues {
         let mut values: Vec<ValueId> =
             metadata.iter().map(|(field, value)| self.value(field, value)).collect();
         values.sort_unstable();
+        values.iter().for_each(|id| self.values[id.0 as usize].submissions += 1);
         FewValues::new(values)
+    }
+
+    /// A submission does not have the value any more; it still refers to it. Says whether no other one has it.
+    pub(super) fn leave(&mut self, id: ValueId) -> bool {
+        let value = &mut self.values[id.0 as usize];
+        value.submissions -= 1;
+        value.submissions == 0
     }
 
     /// The number of a field that somebody refers to.
@@ -239,12 +256,37 @@ impl Values {
 
     /// A submission's ready chunks were `before` and are `after`.
     pub(super) fn count_ready(&mut self, values: &FewValues, before: u64, after: u64) {
+        self.ready_submissions = self.ready_submissions - u64::from(before > 0) + u64::from(after > 0);
         for id in values.iter() {
-            let counts = &mut self.values[id.0 as usize].counts;
+            let Value { counts, since, .. } = &mut self.values[id.0 as usize];
+            if counts.ready_submissions == 0 && after > 0 {
+                self.arrivals += 1;
+                *since = self.arrivals;
+            }
             counts.ready_chunks = counts.ready_chunks - before + after;
             counts.ready_submissions =
                 counts.ready_submissions - u64::from(before > 0) + u64::from(after > 0);
         }
+    }
+
+    /// Since when a value has had ready chunks without a break: smaller is longer. 0 for the absence of a field.
+    pub(super) fn since(&self, id: ValueId) -> u64 {
+        self.values[id.0 as usize].since
+    }
+
+    /// How many submissions have a chunk that could be handed out.
+    pub(super) const fn ready_submissions(&self) -> u64 {
+        self.ready_submissions
+    }
+
+    /// The fields that are known, by name.
+    pub(super) fn fields(&self) -> impl Iterator<Item = (&str, FieldId)> {
+        self.names.iter().map(|(name, id)| (&**name, *id))
+    }
+
+    /// The number of a value that somebody refers to.
+    pub(super) fn known_value(&self, field: &str, value: &MetaValue) -> Option<ValueId> {
+        self.fields[self.known_field(field)?.0 as usize].by_value.get(value).copied()
     }
 
     /// What stands for the absence of a field.
@@ -266,7 +308,8 @@ impl Values {
 
     /// Whether each number is in use or free, for the audit.
     pub(super) fn numbers_agree(&self) -> bool {
-        let mut values: Vec<ValueId> = self.references().into_keys().chain(self.free_values.clone()).collect();
+        let mut values: Vec<ValueId> =
+            self.references().into_keys().chain(self.free_values.clone()).collect();
         let mut fields: Vec<FieldId> = self.names.values().chain(&self.free_fields).copied().collect();
         values.sort_unstable();
         fields.sort_unstable();

@@ -2,6 +2,7 @@
 
 use crate::leader::{Leader, chunk};
 use windlass_core::batch::change::{Change, Changes};
+use windlass_core::batch::select::{SelectedStanding, Selection};
 use windlass_core::batch::submissions::{MetaValue, Metadata, OnFailure, SubmissionState, Submit, Traits};
 use windlass_core::entry::{Applied, Command, Effect, Outcome, Refusal, Settled};
 use windlass_core::ids::{Attempt, Epoch, SubmissionId};
@@ -44,7 +45,7 @@ fn a_change_is_shown_and_told_and_kept_by_the_next_leader() {
         assert_eq!((view.about.priority, view.about.metadata, view.paused), (7, shade("blue"), true));
         assert_eq!((view.submission.attempts_max, view.submission.on_failure), (9, OnFailure::Continue));
         let unsettled: Vec<Traits> = leader.machine.unsettled().map(|it| it.traits).collect();
-        assert_eq!(unsettled, [traits.clone()]);
+        assert_eq!(unsettled, std::slice::from_ref(&traits));
         leader.change();
     }
 }
@@ -169,4 +170,43 @@ fn a_submit_that_is_repeated_after_a_change_is_still_the_same_request() {
     let submission = leader.submit(keyed.clone());
     leader.apply(change(submission, Changes { metadata_set: shade("blue"), ..Changes::default() }));
     assert_eq!(leader.submit(keyed), submission);
+}
+
+#[test]
+fn a_walk_meets_what_was_there_once_and_nothing_that_comes_in_meanwhile() {
+    let mut leader = Leader::new();
+    let submit = || Submit { metadata: shade("red"), attempts_max: 1, ..Submit::new(1) };
+    let there: Vec<SubmissionId> = (0..6).map(|_| leader.submit(submit())).collect();
+    for id in &there[..3] {
+        leader.fail(chunk(*id, 0), FIRST);
+    }
+    for metadata in [Metadata::new(), shade("red")] {
+        let selection = Selection { standing: SelectedStanding::Any, metadata };
+        let (mut met, mut came, mut below) = (Vec::new(), Vec::new(), None);
+        for step in 0.. {
+            let page = leader.machine.select(&selection, below, 1);
+            met.extend(page.items);
+            below = page.next;
+            if below.is_none() {
+                break;
+            }
+            // The failed go on, the running end, and new ones come in, on both sides of the walk.
+            came.push(leader.submit(submit()));
+            let id = there[step % there.len()];
+            match leader.machine.show(id).map(|it| it.state) {
+                Some(SubmissionState::Running) => drop(leader.fail(chunk(id, 0), of_round(&leader, id))),
+                Some(_) => drop(leader.retry_failed(id)),
+                None => panic!("it was there"),
+            }
+        }
+        let older: Vec<SubmissionId> = met.iter().copied().filter(|id| there.contains(id)).collect();
+        assert_eq!(older, there.iter().rev().copied().collect::<Vec<_>>(), "each once, newest first");
+        assert!(met.windows(2).all(|pair| pair[0] > pair[1]), "none twice");
+        assert!(came.iter().all(|id| !met.contains(id)), "none that came in meanwhile");
+    }
+}
+
+fn of_round(leader: &Leader, id: SubmissionId) -> Attempt {
+    let round = leader.machine.show(id).map_or(0, |it| it.submission.round);
+    attempt(u64::from(round) << 32)
 }

@@ -35,7 +35,9 @@ impl<T: DeserializeOwned> FromRequest<Service> for JsonBody<T> {
         let malformed = |detail: String| Refused(Problem::new(ProblemCode::MalformedRequest, detail));
         // A list of values without names would be read as the fields in their order, whatever the sender meant.
         if bytes.trim_ascii_start().first() != Some(&b'{') {
-            return Err(malformed("the body is a JSON object: fields and their values between braces".into()));
+            return Err(malformed(
+                "the body is a JSON object: fields and their values between braces".into(),
+            ));
         }
         serde_json::from_slice(&bytes).map(JsonBody).map_err(|error| malformed(error.to_string()))
     }

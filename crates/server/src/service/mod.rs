@@ -120,8 +120,7 @@ impl Service {
     /// From here on the server is about to stop: it is not ready, and hands out no more.
     pub fn drain(&self) {
         self.inner.draining.cancel();
-        // Without a Dispatcher nothing is handed out anyway.
-        drop(self.inner.dispatcher.send(Event::Drain));
+        self.inner.dispatcher.send(Event::Drain);
     }
 
     /// Cancelled when the doors close: whoever waits behind one ends then.
@@ -163,7 +162,7 @@ impl Service {
         event: impl FnOnce(oneshot::Sender<R>) -> Event,
     ) -> futures_util::future::BoxFuture<'static, Result<R, Problem>> {
         let (reply, answer) = oneshot::channel();
-        drop(self.inner.dispatcher.send(event(reply)));
+        self.inner.dispatcher.send(event(reply));
         Box::pin(async move { answer.await.map_err(|_| not_leading()) })
     }
 

@@ -66,11 +66,11 @@ impl Service {
         let (reply, answer) = oneshot::channel();
         let wait = Duration::from_millis(request.wait_ms.min(RESERVE_WAIT_MS_MAX));
         let asker = Asker::Lease { lease_ms, wait: !wait.is_zero(), reply };
-        drop(self.dispatcher().send(Event::Reserve(Ask {
+        self.dispatcher().send(Event::Reserve(Ask {
             max: request.max,
             strategy: Arc::new(request.strategy),
             asker,
-        })));
+        }));
         let mut asked = Asked { service: self, answer };
         // An ask that does not wish to wait is answered at once.
         let limit = if wait.is_zero() { Duration::from_secs(10) } else { wait };

@@ -10,11 +10,12 @@
 //!   there.
 //!
 //! Reading order: this file, `max`, `problem` (what is refused), `text` (the text form) with
-//! `words` and `text_error`, `json`, `build`.
+//! `words` and `text_error`, `own_text` (one block of it), `json`, `build`.
 
 mod build;
 mod json;
 mod max;
+mod own_text;
 mod problem;
 mod text;
 mod text_error;

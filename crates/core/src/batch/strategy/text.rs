@@ -84,7 +84,7 @@ fn value_of(word: &str) -> MetaValue {
 }
 
 /// A text in quotes if it needs them.
-struct Word<'a>(&'a str);
+pub(super) struct Word<'a>(pub(super) &'a str);
 
 impl fmt::Display for Word<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

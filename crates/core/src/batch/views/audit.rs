@@ -2,10 +2,9 @@
 //!
 //! The checks stand in the order in which the heads of `values.rs`, `mod.rs`, `books.rs` and `view.rs` list them.
 
-use super::books::Books;
 use super::piles::Sorted;
 use super::tracks::Step;
-use super::view::{Candidate, Key, Known, NOWHERE, Node, Pile, ROOT, Shown, View};
+use super::view::{Candidate, Known, NOWHERE, Node, Pile, ROOT, Shown, View};
 use super::{ViewId, Views, groups_of};
 use crate::batch::values::{FieldId, ValueCounts, ValueId, Values};
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +15,9 @@ pub(in crate::batch) fn check(views: &Views, running: &[(Candidate<'_>, u64)]) {
     check_references(views, running);
     check_registers(views);
     check_plans(views);
-    views.books.check();
+    views.books.check(|value| {
+        views.values.is_missing(value) || running.iter().any(|(it, _)| it.values.contains(value))
+    });
     let known = Known { values: &views.values, books: &views.books };
     for (id, view) in in_use(views) {
         let is_in = |it: &&(Candidate<'_>, u64)| view.is_built() || it.0.slot < view.built_to();
@@ -77,7 +78,11 @@ fn check_references(views: &Views, running: &[(Candidate<'_>, u64)]) {
     for fair in in_use(views).flat_map(|(_, view)| groups_of(view)).filter_map(|group| group.fair) {
         *of_books.entry(fair.book).or_default() += 1;
     }
-    assert_eq!(views.books.references(), of_books, "each book is referred to by the views that have its turns");
+    assert_eq!(
+        views.books.references(),
+        of_books,
+        "each book is referred to by the views that have its turns"
+    );
 }
 
 /// A change reaches every view that it concerns, and reaches it once.
@@ -122,7 +127,9 @@ fn check_plans(views: &Views) {
     let mut users: BTreeMap<ViewId, BTreeSet<_>> = BTreeMap::new();
     for (id, plan) in &views.plans {
         assert_eq!(views.by_strategy.get(&plan.strategy), Some(id), "a plan is found by its strategy");
-        plan.views.iter().for_each(|view| drop(users.entry(*view).or_default().insert(*id)));
+        for view in &plan.views {
+            users.entry(*view).or_default().insert(*id);
+        }
     }
     assert_eq!(views.by_strategy.len(), views.plans.len(), "no strategy has a plan that is gone");
     for (id, view) in in_use(views) {
@@ -177,7 +184,11 @@ fn check_view(view: &View, ready: &[Candidate<'_>], known: Known<'_>) {
 }
 
 /// The numbers that lead from the root to each leaf, and what should be there.
-fn expected_leaves<'a>(view: &View, ready: &[Candidate<'a>], values: &Values) -> BTreeMap<Vec<u32>, Leaf<'a>> {
+fn expected_leaves<'a>(
+    view: &View,
+    ready: &[Candidate<'a>],
+    values: &Values,
+) -> BTreeMap<Vec<u32>, Leaf<'a>> {
     let mut leaves: BTreeMap<Vec<u32>, Leaf<'a>> = BTreeMap::new();
     for (track, steps) in view.tracks().iter().map(|track| &track.steps).enumerate() {
         for it in ready.iter().filter(|it| view.matches(track, **it)) {
@@ -285,21 +296,6 @@ fn check_shown(view: &View, place: u32, known: Known<'_>) {
         Step::Alternative { .. } => false,
     };
     assert_eq!(node.is_blocked, is_saturated, "a node is blocked exactly if its value is saturated");
-    let show = |shown: Option<Shown>| brought_forward(view, place, shown, known.books);
-    assert_eq!(
-        show(node.shown),
-        show(view.show(place, known)),
-        "a node shows what can be computed from its children"
-    );
-}
-
-/// A tag that the clock has passed counts as the clock, whatever is kept of it.
-fn brought_forward(view: &View, place: u32, shown: Option<Shown>, books: &Books) -> Option<Shown> {
-    let (Some(Shown::Key(key)), Step::Group(group)) = (shown, step_of(view, &view.nodes[place as usize])) else {
-        return shown;
-    };
-    let Some(fair) = group.fair else { return shown };
-    let mut turns = key.turns;
-    turns[fair.turn].0 = turns[fair.turn].0.max(books.clock(fair.book, &view.seat_of(place)));
-    Some(Shown::Key(Key { turns, ..key }))
+    let recomputed = view.show(place, known);
+    assert_eq!(node.shown, recomputed, "a node shows what can be computed from its children");
 }

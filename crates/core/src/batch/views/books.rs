@@ -3,14 +3,16 @@
 //! Serving a value at its start tag moves its finish tag on by `STRIDE / weight`; the value with the smallest tag is next.
 //! The clock `now` is the start tag of the last one served; a value that comes in later starts there, so that nobody saves
 //! up turns while it has nothing to do. With `inc` for `STRIDE / weight`, over any time in which two values both have
-//! something that may be handed out, `|n_i * inc_i - n_j * inc_j| <= inc_i + inc_j`.
+//! something that may be handed out, `|n_i * inc_i - n_j * inc_j| <= inc_i + inc_j`. Of those that may start at once,
+//! whoever has waited longest is first, so that no newcomer delays them.
 //!
 //! All strategies with the same `Fair` share one book, so that what a value gets by one of them counts in the others.
 //! Turns inside turns have a book for each depth, with a clock for each value of the outer one.
 //!
 //! Invariants
 //! - A value's tag is kept exactly as long as it lies ahead of its clock: memory follows the values that were served lately.
-//! - The values that a book keeps stay known.
+//! - The turns inside a value are kept as long as a submission has it, however far the others are ahead meanwhile.
+//! - The values whose tags are kept stay known.
 
 use super::shape::Share;
 use crate::batch::values::{FieldId, ValueId, Values};
@@ -44,13 +46,22 @@ struct Book {
     references: u32,
     chain: Vec<Share>,
     field: Option<FieldId>,
-    inner: Vec<BookId>,
-    /// The clock of each scope: of the values of the outer turns.
-    now: BTreeMap<Seat, u64>,
-    finish: BTreeMap<Seat, u64>,
-    /// Scope, tag and seat, so that tags the clock has passed are found.
-    by_tag: BTreeSet<(Seat, u64, Seat)>,
+    scopes: BTreeMap<Seat, Scope>,
+    /// Each outer value with the scopes inside it.
+    inside: BTreeSet<(ValueId, Seat)>,
 }
+
+/// The turns within the values of the outer ones.
+#[derive(Debug, Default)]
+struct Scope {
+    now: u64,
+    tags: BTreeMap<ValueId, u64>,
+    /// So that tags the clock has passed are found.
+    by_tag: BTreeSet<(u64, ValueId)>,
+}
+
+/// The clock of a book that has served some 10^10 chunks: it begins anew long before its tags overflow.
+const CLOCK_MAX: u64 = 1 << 63;
 
 impl Books {
     /// The book of turns inside turns, outermost first; the caller refers to it until [`Books::release`].
@@ -72,9 +83,6 @@ impl Books {
             None => self.books.push(book),
         }
         self.by_chain.insert(chain.to_vec(), id);
-        if let Some(outer) = self.by_chain.get(&chain[..chain.len() - 1]).copied() {
-            self.books[outer.0].inner.push(id);
-        }
         id
     }
 
@@ -84,97 +92,86 @@ impl Books {
             return;
         }
         let book = std::mem::take(&mut self.books[id.0]);
-        for book in &mut self.books {
-            book.inner.retain(|inner| *inner != id);
-        }
-        book.finish.keys().for_each(|seat| values.release(seat[book.chain.len() - 1]));
+        book.scopes.values().for_each(|scope| scope.let_go(values));
         if let Some(field) = book.field {
             values.release_field(field);
         }
         self.by_chain.remove(&book.chain);
     }
 
-    /// The tag of a seat: the smaller, the sooner.
+    /// The tag of a seat: the smaller, the sooner; 0 for one that may start at once.
     pub(super) fn tag(&self, id: BookId, seat: &Seat) -> u64 {
-        self.books[id.0].finish.get(seat).copied().unwrap_or(0)
+        let book = &self.books[id.0];
+        let depth = book.chain.len() - 1;
+        let scope = book.scopes.get(&scope_of(seat, depth));
+        scope.and_then(|scope| scope.tags.get(&seat[depth])).copied().unwrap_or(0)
     }
 
     /// What a chunk costs a seat.
     pub(super) fn stride(&self, id: BookId, value: ValueId, values: &Values) -> u64 {
         let book = &self.books[id.0];
-        let share = &book.chain[book.chain.len() - 1];
+        STRIDE / u64::from(self.weight(&book.chain[book.chain.len() - 1], value, values))
+    }
+
+    /// How many turns a value gets for one of a value of weight 1.
+    pub(super) fn weight(&self, share: &Share, value: ValueId, values: &Values) -> u32 {
         let everywhere = self.weights.get(&share.field);
         if share.weights.is_empty() && everywhere.is_none() {
-            return STRIDE;
+            return 1;
         }
         let text = values.get(value).map(ToString::to_string);
         let weight = text.and_then(|text| {
             share.weights.get(&text).or_else(|| everywhere.and_then(|weights| weights.get(&text))).copied()
         });
-        STRIDE / u64::from(weight.unwrap_or(1).max(1))
+        weight.unwrap_or(1).max(1)
     }
 
-    /// Counts one chunk for a seat.
-    pub(super) fn serve(&mut self, id: BookId, seat: &Seat, values: &mut Values) {
+    /// The turns that a book counts.
+    pub(super) fn share(&self, id: BookId) -> &Share {
+        let chain = &self.books[id.0].chain;
+        &chain[chain.len() - 1]
+    }
+
+    /// The turns between the values of this field that are not inside others.
+    pub(super) fn outermost_of<'a>(&'a self, field: &'a str) -> impl Iterator<Item = &'a Share> {
+        self.by_chain.keys().filter(|chain| chain.len() == 1).map(|chain| &chain[0]).filter(move |it| it.field == field)
+    }
+
+    /// Counts one chunk for a seat, and says which values have another tag now.
+    pub(super) fn serve(&mut self, id: BookId, seat: &Seat, values: &mut Values) -> BTreeSet<ValueId> {
         let depth = self.books[id.0].chain.len() - 1;
-        let stride = self.stride(id, seat[depth], values);
-        let scope = scope_of(seat, depth);
+        let value = seat[depth];
+        let stride = self.stride(id, value, values);
         let book = &mut self.books[id.0];
-        let now = book.now.entry(scope).or_insert(0);
-        let finish_before = book.finish.get(seat).copied();
-        let start = finish_before.unwrap_or(0).max(*now);
-        *now = start;
-        match finish_before {
-            Some(before) => drop(book.by_tag.remove(&(scope, before, *seat))),
-            None => values.retain(seat[depth]),
+        let place = scope_of(seat, depth);
+        book.inside.extend(seat[..depth].iter().map(|outer| (*outer, place)));
+        let scope = book.scopes.entry(place).or_default();
+        scope.now = scope.now.max(scope.tags.get(&value).copied().unwrap_or(0));
+        let mut changed = scope.forget_passed(values);
+        if scope.now >= CLOCK_MAX {
+            scope.now = u64::MAX;
+            changed.append(&mut scope.forget_passed(values));
+            scope.now = 0;
         }
-        book.finish.insert(*seat, start + stride);
-        book.by_tag.insert((scope, start + stride, *seat));
-        self.forget_passed(id, scope, start, values);
+        let tag = scope.now + stride;
+        scope.tags.insert(value, tag);
+        scope.by_tag.insert((tag, value));
+        values.retain(value);
+        changed.insert(value);
+        changed
     }
 
-    /// Forgets the tags that the clock of a scope has passed: such a value starts at the clock anyway.
-    fn forget_passed(&mut self, id: BookId, scope: Seat, now: u64, values: &mut Values) {
-        let book = &mut self.books[id.0];
-        let depth = book.chain.len() - 1;
-        let mut forgotten = Vec::new();
-        while let Some(passed) =
-            book.by_tag.range((scope, 0, [ValueId(0); STRATEGY_TURNS_MAX])..).next().copied()
-            && passed.0 == scope
-            && passed.1 <= now
-        {
-            book.by_tag.remove(&passed);
-            book.finish.remove(&passed.2);
-            values.release(passed.2[depth]);
-            forgotten.push(passed.2);
-        }
-        let inner = book.inner.clone();
-        for seat in forgotten {
-            inner.iter().for_each(|inner| self.forget_within(*inner, &seat, depth + 1, values));
-        }
-    }
-
-    /// Forgets everything inside an outer seat that was forgotten itself.
-    fn forget_within(&mut self, id: BookId, outer: &Seat, depth: usize, values: &mut Values) {
-        let book = &mut self.books[id.0];
-        let is_within = |seat: &Seat| seat[..depth] == outer[..depth];
-        let mut from = *outer;
-        from[depth..].fill(ValueId(0));
-        let gone: Vec<Seat> =
-            book.finish.range(from..).map(|it| *it.0).take_while(|seat| is_within(seat)).collect();
-        for seat in &gone {
-            let tag = book.finish.remove(seat).expect("it was just found");
-            book.by_tag.remove(&(scope_of(seat, depth), tag, *seat));
-            values.release(seat[depth]);
-        }
-        let scopes: Vec<Seat> =
-            book.now.range(from..).map(|it| *it.0).take_while(|scope| is_within(scope)).collect();
-        for scope in scopes {
-            book.now.remove(&scope);
-        }
-        let inner = book.inner.clone();
-        for seat in gone {
-            inner.iter().for_each(|inner| self.forget_within(*inner, &seat, depth + 1, values));
+    /// Forgets the turns inside a value that no submission has any more.
+    pub(super) fn forget_inside(&mut self, value: ValueId, values: &mut Values) {
+        for book in self.books.iter_mut().filter(|book| !book.inside.is_empty()) {
+            let of_value = (value, [ValueId(0); STRATEGY_TURNS_MAX])..=(value, [NOBODY; STRATEGY_TURNS_MAX]);
+            let places: Vec<Seat> = book.inside.range(of_value).map(|it| it.1).collect();
+            for place in places {
+                for outer in &place[..book.chain.len() - 1] {
+                    book.inside.remove(&(*outer, place));
+                }
+                book.scopes.remove(&place).expect("what is inside a value is known").let_go(values);
+            }
         }
     }
 
@@ -187,15 +184,10 @@ impl Books {
         }
     }
 
-    /// The clock of the scope that a seat is in.
-    pub(super) fn clock(&self, id: BookId, seat: &Seat) -> u64 {
-        let book = &self.books[id.0];
-        book.now.get(&scope_of(seat, book.chain.len() - 1)).copied().unwrap_or(0)
-    }
-
     /// The values that books refer to, for the audit.
     pub(super) fn values(&self) -> impl Iterator<Item = ValueId> {
-        self.books.iter().flat_map(|book| book.finish.keys().map(|seat| seat[book.chain.len() - 1]))
+        let scopes = self.books.iter().flat_map(|book| book.scopes.values());
+        scopes.flat_map(|scope| scope.tags.keys().copied())
     }
 
     /// The fields that books refer to, for the audit.
@@ -208,20 +200,49 @@ impl Books {
         self.by_chain.values().map(|id| (*id, self.books[id.0].references)).collect()
     }
 
-    /// Checks what the file's head promises.
-    pub(super) fn check(&self) {
+    /// Checks what the file's head promises; `has` says whether a submission has a value.
+    pub(super) fn check(&self, has: impl Fn(ValueId) -> bool) {
         for (chain, id) in &self.by_chain {
             let book = &self.books[id.0];
             assert_eq!(book.chain, *chain, "a book is found by its chain");
-            let depth = chain.len() - 1;
-            let tags = book.finish.iter().map(|(seat, tag)| (scope_of(seat, depth), *tag, *seat));
-            assert_eq!(book.by_tag, tags.collect(), "the tags of a book are in order");
-            for (scope, tag, _) in &book.by_tag {
-                assert!(*tag > book.now[scope], "a tag is kept as long as it lies ahead of its clock");
+            let mut inside = BTreeSet::new();
+            for (place, scope) in &book.scopes {
+                let by_tag = scope.tags.iter().map(|(value, tag)| (*tag, *value));
+                assert_eq!(scope.by_tag, by_tag.collect(), "the tags of a scope are in order");
+                let is_ahead = |tag: &u64| *tag > scope.now;
+                assert!(scope.tags.values().all(is_ahead), "a tag is kept as long as it lies ahead of its clock");
+                let outer = &place[..chain.len() - 1];
+                assert!(
+                    outer.iter().all(|value| has(*value)),
+                    "a scope is kept as long as a submission has its values"
+                );
+                inside.extend(outer.iter().map(|value| (*value, *place)));
             }
+            assert_eq!(book.inside, inside, "the scopes inside a value are known");
         }
         let open = self.books.iter().filter(|book| book.references > 0).count();
         assert_eq!(self.by_chain.len(), open, "a book is open as long as somebody refers to it");
+    }
+}
+
+impl Scope {
+    /// Forgets the tags that the clock has passed, and says whose they were: such a value starts at the clock anyway.
+    fn forget_passed(&mut self, values: &mut Values) -> BTreeSet<ValueId> {
+        let mut forgotten = BTreeSet::new();
+        while let Some((tag, value)) = self.by_tag.first().copied()
+            && tag <= self.now
+        {
+            self.by_tag.remove(&(tag, value));
+            self.tags.remove(&value);
+            values.release(value);
+            forgotten.insert(value);
+        }
+        forgotten
+    }
+
+    /// Lets go the values whose tags are kept.
+    fn let_go(&self, values: &mut Values) {
+        self.tags.keys().for_each(|value| values.release(*value));
     }
 }
 

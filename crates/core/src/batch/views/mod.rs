@@ -114,6 +114,16 @@ impl Views {
         &mut self.values
     }
 
+    /// A submission does not have these values any more.
+    pub(super) fn let_go(&mut self, of: &FewValues) {
+        for value in of.iter() {
+            if self.values.leave(value) {
+                self.books.forget_inside(value, &mut self.values);
+            }
+            self.values.release(value);
+        }
+    }
+
     /// The plan of a strategy, whose views are made if it has none yet. A refusal is a sentence that says what to do.
     pub(super) fn plan(&mut self, strategy: &Strategy, now: At) -> Result<PlanId, String> {
         if let Some(id) = self.by_strategy.get(strategy) {
@@ -240,9 +250,11 @@ impl Views {
         }
         if in_use.view.is_built() {
             self.building.remove(&id);
-            if !in_use.view.is_empty() {
-                self.woken.extend(&in_use.plans);
-            }
+            // It stood in the way of the views behind it, too.
+            let Views { slab, plans, woken, .. } = self;
+            let gives = |id: &ViewId| slab[id.0 as usize].as_ref().is_some_and(|it| !it.view.is_empty());
+            let in_use = slab[id.0 as usize].as_ref().expect("it was just built");
+            woken.extend(in_use.plans.iter().filter(|plan| plans[*plan].views.iter().any(gives)));
         }
         !self.building.is_empty()
     }
@@ -334,10 +346,15 @@ impl Views {
 
     /// What a plan gives next.
     pub(super) fn pick(&self, plan: PlanId, chance: &mut Seeded) -> Option<Found> {
-        self.plans.get(&plan)?.views.iter().find_map(|id| {
+        let views = self.plans.get(&plan)?.views.iter().map(|id| {
             let in_use = self.slab[id.0 as usize].as_ref().expect("a plan's views are in use");
-            let Pick { slot, track } = in_use.view.pick(chance)?;
-            Some(Found { slot, view: *id, track })
+            (*id, &in_use.view)
+        });
+        // What comes after a view that is being built might be second choice.
+        let mut views = views.take_while(|(_, view)| view.is_built());
+        views.find_map(|(id, view)| {
+            let Pick { slot, track } = view.pick(chance)?;
+            Some(Found { slot, view: id, track })
         })
     }
 
@@ -362,12 +379,12 @@ impl Views {
     pub(super) fn serve(&mut self, found: Found, of: &FewValues) {
         let view = &self.slab[found.view.0 as usize].as_ref().expect("it was just found").view;
         let seats: Vec<_> = view.tracks()[found.track].seats(of, &self.values).collect();
-        for (depth, (book, seat)) in seats.into_iter().enumerate() {
-            self.books.serve(book, &seat, &mut self.values);
+        for (book, seat) in seats {
+            let changed = self.books.serve(book, &seat, &mut self.values);
             let Views { values, books, slab, by_turn, woken, .. } = self;
             let known = Known { values, books };
             for id in by_turn.get(&book).into_iter().flatten() {
-                touch(slab, *id, woken, |view| view.look_at(seat[depth], known));
+                touch(slab, *id, woken, |view| changed.iter().for_each(|value| view.look_at(*value, known)));
             }
         }
     }

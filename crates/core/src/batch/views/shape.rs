@@ -97,64 +97,87 @@ fn turns(strategy: &Strategy) -> usize {
 
 /// The paths of a strategy in the order in which they are tried. It must have no [`problem`].
 pub(super) fn paths_of(strategy: &Strategy) -> Vec<Path> {
+    routes_of(strategy).into_iter().map(|route| route.path).collect()
+}
+
+/// The choices that lead from a strategy to one of its orders: for each `OrElse` 0 for its first side and 1 for its
+/// fallback, for each `PreferDistinct` 0 within its limit and 1 beyond it.
+pub(super) type Trail = Vec<u8>;
+
+/// A path, and the choices that lead to each of its tracks, in their order.
+#[derive(Debug, Clone)]
+pub(super) struct Route {
+    pub(super) path: Path,
+    pub(super) trails: Vec<Trail>,
+}
+
+/// The paths of a strategy in the order in which they are tried, each with the choices that lead there. Choices that lead
+/// to a path which was tried before are left out.
+pub(super) fn routes_of(strategy: &Strategy) -> Vec<Route> {
     match strategy {
-        Strategy::Random => Path::of(Order::Random),
-        Strategy::OldestFirst => Path::of(Order::Oldest),
-        Strategy::NewestFirst => Path::of(Order::Newest),
-        Strategy::CustomPriority { aging_ms } => Path::of(Order::Priority { aging_ms: *aging_ms }),
+        Strategy::Random => Route::of(Order::Random),
+        Strategy::OldestFirst => Route::of(Order::Oldest),
+        Strategy::NewestFirst => Route::of(Order::Newest),
+        Strategy::CustomPriority { aging_ms } => Route::of(Order::Priority { aging_ms: *aging_ms }),
         Strategy::SelectOnly { field, value, inner } => {
-            let selected = paths_of(inner).into_iter().filter_map(|path| path.selecting(field, value));
-            selected.collect()
+            let selecting = |route: Route| {
+                Some(Route { path: route.path.selecting(field, value)?, trails: route.trails })
+            };
+            routes_of(inner).into_iter().filter_map(selecting).collect()
         }
-        Strategy::MaxSimultaneous { field, max, inner } => limited(&paths_of(inner), field, *max, true),
+        Strategy::MaxSimultaneous { field, max, inner } => limited(routes_of(inner), field, *max, true),
         Strategy::PreferDistinct { field, max, inner } => {
-            let inner = paths_of(inner);
-            let preferred = limited(&inner, field, *max, false);
-            without_repeats(preferred.into_iter().chain(inner))
+            let inner = routes_of(inner);
+            choosing(limited(inner.clone(), field, *max, false), inner)
         }
-        Strategy::OrElse { first, fallback } => {
-            without_repeats(paths_of(first).into_iter().chain(paths_of(fallback)))
-        }
+        Strategy::OrElse { first, fallback } => choosing(routes_of(first), routes_of(fallback)),
         Strategy::Fair { field, weights, inner } => {
             let share = Part::Fair(Share { field: field.clone(), weights: weights.clone() });
-            let mut inner = paths_of(inner);
-            match (inner.pop(), inner.is_empty()) {
-                (None, _) => Vec::new(),
-                (Some(only), true) => vec![only.within(share)],
-                (Some(last), false) => {
-                    inner.push(last);
-                    vec![Path {
-                        selects: BTreeMap::new(),
-                        parts: vec![share],
-                        tail: Tail::Alternatives(inner),
-                    }]
-                }
+            let mut inner = routes_of(inner);
+            if let [only] = inner.as_mut_slice() {
+                only.path.parts.insert(0, share);
+                return inner;
             }
+            if inner.is_empty() {
+                return inner;
+            }
+            let (paths, trails): (Vec<_>, Vec<_>) =
+                inner.into_iter().map(|route| (route.path, route.trails)).unzip();
+            let tail = Tail::Alternatives(paths);
+            let path = Path { selects: BTreeMap::new(), parts: vec![share], tail };
+            vec![Route { path, trails: trails.concat() }]
         }
         Strategy::Lane { .. } => Vec::new(),
     }
 }
 
-fn limited(paths: &[Path], field: &str, max: Max, is_hard: bool) -> Vec<Path> {
+fn limited(mut routes: Vec<Route>, field: &str, max: Max, is_hard: bool) -> Vec<Route> {
     let limit = Part::Limit { field: field.to_owned(), max, is_hard };
-    paths.iter().map(|path| path.clone().within(limit.clone())).collect()
+    routes.iter_mut().for_each(|route| route.path.parts.insert(0, limit.clone()));
+    routes
 }
 
-fn without_repeats(paths: impl Iterator<Item = Path>) -> Vec<Path> {
-    let mut kept: Vec<Path> = Vec::new();
-    for path in paths {
-        if !kept.contains(&path) {
-            kept.push(path);
+/// The first routes, then the others that are not among them.
+fn choosing(first: Vec<Route>, other: Vec<Route>) -> Vec<Route> {
+    let mut kept: Vec<Route> = Vec::new();
+    for (choice, route) in first.into_iter().map(|it| (0, it)).chain(other.into_iter().map(|it| (1, it))) {
+        if kept.iter().all(|before| before.path != route.path) {
+            let mut route = route;
+            route.trails.iter_mut().for_each(|trail| trail.insert(0, choice));
+            kept.push(route);
         }
     }
     kept
 }
 
-impl Path {
-    fn of(order: Order) -> Vec<Path> {
-        vec![Path { selects: BTreeMap::new(), parts: Vec::new(), tail: Tail::Order(order) }]
+impl Route {
+    fn of(order: Order) -> Vec<Route> {
+        let path = Path { selects: BTreeMap::new(), parts: Vec::new(), tail: Tail::Order(order) };
+        vec![Route { path, trails: vec![Vec::new()] }]
     }
+}
 
+impl Path {
     /// Only those with the value; none if another value of the field is wanted already.
     fn selecting(mut self, field: &str, value: &MetaValue) -> Option<Path> {
         match self.selects.get(field) {
@@ -165,11 +188,6 @@ impl Path {
                 Some(self)
             }
         }
-    }
-
-    fn within(mut self, part: Part) -> Path {
-        self.parts.insert(0, part);
-        self
     }
 }
 
@@ -206,6 +224,17 @@ mod tests {
         let paths = paths_of(&fair);
         assert_eq!(paths.len(), 1);
         assert!(matches!(&paths[0].tail, Tail::Alternatives(inner) if inner.len() == 2));
+    }
+
+    #[test]
+    fn each_track_of_a_path_is_reached_by_its_choices_and_a_path_that_repeats_by_those_of_the_first() {
+        let inner = Strategy::OrElse { first: boxed(Strategy::OldestFirst), fallback: boxed(Strategy::Random) };
+        let fair = Strategy::Fair { field: "b".into(), weights: BTreeMap::new(), inner: boxed(inner) };
+        let both = Strategy::OrElse { first: boxed(prefer(fair.clone())), fallback: boxed(fair) };
+        let trails: Vec<Vec<Trail>> = routes_of(&both).into_iter().map(|route| route.trails).collect();
+        let within = vec![vec![0, 0, 0], vec![0, 0, 1]];
+        let beyond = vec![vec![0, 1, 0], vec![0, 1, 1]];
+        assert_eq!(trails, [within, beyond]);
     }
 
     #[test]

@@ -121,6 +121,7 @@ pub(super) type Head = (u64, u64);
 impl Order {
     pub(super) fn head(self, id: SubmissionId, priority: i64) -> Head {
         const MS_SHIFT: u32 = 22;
+        const MS_BITS: u32 = 41;
         let id = id.as_u64();
         match self {
             Order::Random | Order::Oldest => (0, id),
@@ -128,9 +129,13 @@ impl Order {
             Order::Priority { aging_ms: None } => (highest_first(priority), id),
             Order::Priority { aging_ms: Some(aging_ms) } => {
                 // All submissions age alike, so their order never changes: a priority is worth so many milliseconds.
-                let worth = i128::from(priority) * i128::from(aging_ms) - i128::from(id >> MS_SHIFT);
-                let worth = worth.clamp(i128::from(i64::MIN), i128::from(i64::MAX));
-                (highest_first(i64::try_from(worth).expect("it was clamped")), id)
+                // `priority * aging_ms - ms` may have 99 bits; its quotient and remainder have 64 and 41 at most,
+                // and the age that decides between equals is made of the same two.
+                let ms = id >> MS_SHIFT;
+                let (whole, rest) = (ms / aging_ms, ms % aging_ms);
+                let wholes = (1 << MS_BITS) / aging_ms + 1;
+                let worth = priority.saturating_sub_unsigned(whole);
+                (highest_first(worth), ((rest * wholes + whole) << MS_SHIFT) | (id & ((1 << MS_SHIFT) - 1)))
             }
         }
     }
@@ -208,7 +213,8 @@ impl Begun {
         }
         for (group, share) in groups_of(&path.parts, values) {
             let mut group = group;
-            if let Some(share) = share {
+            let is_turn = |share: &Share| self.chain.iter().all(|outer| outer.field != share.field);
+            if let Some(share) = share.filter(is_turn) {
                 self.chain.push(share);
                 group.fair = Some(Fair { turn: self.turns, book: books.open(&self.chain, values) });
                 self.turns += 1;
@@ -272,8 +278,14 @@ fn groups_of(parts: &[Part], values: &mut Values) -> Vec<(Group, Option<Share>)>
             Part::Limit { max, is_hard, .. } => {
                 groups[place].0.limits.push(Limit { max: *max, is_hard: *is_hard });
             }
-            // Turns between the values of a field within one value of it are no turns: the outer ones count.
-            Part::Fair(share) => drop(groups[place].1.get_or_insert_with(|| share.clone())),
+            // Turns between the values of a field within one value of it are no turns: the outer ones count. Those outside
+            // of the alternatives that this path is one of are known only later.
+            Part::Fair(share) if groups[place].1.is_none() => {
+                // A limit outside of it does not make it an outer turn.
+                let (group, _) = groups.remove(place);
+                groups.push((group, Some(share.clone())));
+            }
+            Part::Fair(_) => {}
         }
     }
     let (turns, mut limits): (Vec<_>, Vec<_>) = groups.into_iter().partition(|(_, share)| share.is_some());

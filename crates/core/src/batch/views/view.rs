@@ -42,8 +42,9 @@ pub(super) struct Known<'a> {
     pub(super) books: &'a Books,
 }
 
-/// One turn in a key: the tag and the value, or the number of an alternative.
-pub(super) type Turn = (u64, u32);
+/// One turn in a key: the tag of a value, and what tells it from the others with the same tag: since when it has waited if
+/// it may start at once, its number if not. Of an alternative, only its number.
+pub(super) type Turn = (u64, u64);
 
 /// What orders the children of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -392,14 +393,17 @@ impl View {
         }
         let mut key = match best {
             Shown::Key(key) => key,
-            Shown::Weight(_) => Key { turns: [(0, 0); STRATEGY_TURNS_MAX], head: (0, 0) },
+            Shown::Weight(_) => Key { turns: Default::default(), head: (0, 0) },
         };
         match &self.tracks[it.track as usize].steps[it.depth as usize - 1] {
             Step::Group(Group { fair: Some(fair), .. }) => {
-                key.turns[fair.turn] = (known.books.tag(fair.book, &self.seat_of(node)), it.number);
+                key.turns[fair.turn] = match known.books.tag(fair.book, &self.seat_of(node)) {
+                    0 => (0, known.values.since(ValueId(it.number))),
+                    tag => (tag, u64::from(it.number)),
+                };
             }
             Step::Group(_) => {}
-            Step::Alternative { nth, turn } => key.turns[*turn] = (u64::from(*nth), *nth),
+            Step::Alternative { nth, turn } => key.turns[*turn] = (0, u64::from(*nth)),
         }
         Some(Shown::Key(key))
     }
@@ -408,8 +412,7 @@ impl View {
         match &self.nodes[node as usize].pile {
             Pile::Keyed(pile) => pile.first().map(|(key, _)| Shown::Key(key)),
             Pile::Headed(pile) => {
-                let turns = [(0, 0); STRATEGY_TURNS_MAX];
-                pile.first().map(|(head, _)| Shown::Key(Key { turns, head }))
+                pile.first().map(|(head, _)| Shown::Key(Key { turns: Default::default(), head }))
             }
             Pile::Weighted(pile) => (pile.total() > 0).then(|| Shown::Weight(pile.total())),
         }

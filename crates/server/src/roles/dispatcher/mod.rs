@@ -7,12 +7,14 @@
 //!   it never received it, goes back with the old session.
 
 mod event;
+mod handle;
 mod lines;
 mod sessions;
 
 use crate::clock::Clock;
 use crate::config::SessionTimes;
 pub use event::{Ask, Asker, DispatcherStatus, Event, ToSession};
+pub use handle::DispatcherHandle;
 use lines::{Lines, is_asked};
 use sessions::Sessions;
 use std::time::Duration;
@@ -37,13 +39,12 @@ pub struct Dispatcher {
     /// Plans with an ask that does not wish to wait, whose views are being built.
     impatient: Vec<PlanId>,
     is_building: bool,
+    /// When the Ticker looks again.
+    planned: Option<At>,
     sweep_at: At,
     draining: bool,
     lost_too_often: mpsc::UnboundedSender<LostTooOften>,
 }
-
-/// Where the Dispatcher gets its events.
-pub type DispatcherHandle = mpsc::UnboundedSender<Event>;
 
 /// A number that nobody can guess, for sessions.
 pub(crate) fn unguessable() -> u64 {
@@ -66,38 +67,32 @@ impl Dispatcher {
             unplanned: Vec::new(),
             impatient: Vec::new(),
             is_building: false,
+            planned: None,
             sweep_at: At::from_ms(0),
             draining: false,
             lost_too_often,
         }
     }
 
-    /// Handles events until every handle is gone.
-    pub async fn run(mut self, mut events: mpsc::UnboundedReceiver<Event>) {
-        const EVENTS_AT_ONCE: usize = 256;
-        let mut batch = Vec::with_capacity(EVENTS_AT_ONCE);
-        loop {
-            let pause = match self.is_building {
-                true => Some(Duration::ZERO),
-                false => self.next_tick().map(|at| self.clock.until(at)),
-            };
-            let received = match pause {
-                Some(pause) => {
-                    tokio::time::timeout(pause, events.recv_many(&mut batch, EVENTS_AT_ONCE)).await
-                }
-                None => Ok(events.recv_many(&mut batch, EVENTS_AT_ONCE).await),
-            };
-            if received == Ok(0) {
-                return;
-            }
-            let now = self.clock.now();
-            self.tick(now);
-            for event in batch.drain(..) {
-                self.handle(event, now);
-                self.serve_waiting(now);
-            }
-            self.build(now);
+    /// Does what is due, and says how long nothing more is.
+    pub fn run_once(&mut self) -> Option<Duration> {
+        let now = self.clock.now();
+        self.tick(now);
+        self.build(now);
+        self.planned = self.next_tick();
+        match self.is_building {
+            true => Some(Duration::ZERO),
+            false => self.planned.map(|at| self.clock.until(at)),
         }
+    }
+
+    /// Whether something is due before the time that [`Dispatcher::run_once`] gave.
+    pub(super) fn is_due_earlier(&self) -> bool {
+        self.is_building
+            || match (self.next_tick(), self.planned) {
+                (Some(next), Some(planned)) => next < planned,
+                (next, planned) => next.is_some() && planned.is_none(),
+            }
     }
 
     /// When the next tick has something to do.

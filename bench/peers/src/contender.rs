@@ -1,0 +1,191 @@
+//! A system in the race: every measurement starts on an empty folder with a fresh server, and leaves nothing behind.
+
+use crate::process::{self, Machine};
+use crate::system::{self, Done, Mode, System};
+use anyhow::Context;
+use async_trait::async_trait;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// A load to put on a system.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Task {
+    pub(crate) mode: Mode,
+    pub(crate) way: &'static str,
+    pub(crate) consumers: usize,
+    pub(crate) backlog: u64,
+    pub(crate) duration: Duration,
+}
+
+/// What a system is like with chunks in it that nobody has worked on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Standing {
+    /// Chunks that are in: fewer than asked for if the time ran out.
+    pub(crate) filled: u64,
+    pub(crate) fill_seconds: f64,
+    pub(crate) fill_cpu_seconds: f64,
+    pub(crate) memory_bytes: f64,
+    pub(crate) disk_bytes: f64,
+    /// Medians of a lone consumer; none if it was not asked for.
+    pub(crate) reserve_us: Option<f64>,
+    pub(crate) cycle_us: Option<f64>,
+}
+
+#[async_trait]
+pub(crate) trait Contender: Send + Sync {
+    fn name(&self) -> &'static str;
+
+    fn version(&self) -> anyhow::Result<String>;
+
+    /// The ways of consuming in a mode; the best of them counts.
+    fn ways(&self, mode: Mode, consumers: usize) -> Vec<&'static str>;
+
+    /// The ways of getting many chunks in; the best of them counts.
+    fn ways_in(&self) -> Vec<&'static str>;
+
+    /// What to multiply a backlog by so that it lasts a measurement in this mode.
+    fn lasting(&self, mode: Mode) -> u64;
+
+    /// Fills a fresh server and lets consumers work on it.
+    async fn load(&self, task: &Task) -> anyhow::Result<Done>;
+
+    /// Fills a fresh server within `fill_max` and looks at it, then lets a lone consumer work for a while.
+    async fn stand(
+        &self,
+        way: &str,
+        chunks: u64,
+        fill_max: Duration,
+        lone: Duration,
+    ) -> anyhow::Result<Standing>;
+}
+
+/// A system whose server the harness starts and drives itself.
+pub(crate) struct Fresh<S> {
+    pub(crate) system: S,
+    /// Folders for data are made in here.
+    pub(crate) root: PathBuf,
+}
+
+impl<S: System> Fresh<S> {
+    /// The way used where filling is not what is measured: the last one is the fastest that fills as users would.
+    fn way_in(&self) -> &'static str {
+        self.system.ways_in().last().copied().expect("there is a way in")
+    }
+}
+
+#[async_trait]
+impl<S: System> Contender for Fresh<S> {
+    fn name(&self) -> &'static str {
+        self.system.name()
+    }
+
+    fn version(&self) -> anyhow::Result<String> {
+        self.system.version()
+    }
+
+    fn ways(&self, mode: Mode, consumers: usize) -> Vec<&'static str> {
+        self.system.ways(mode, consumers)
+    }
+
+    fn ways_in(&self) -> Vec<&'static str> {
+        self.system.ways_in()
+    }
+
+    fn lasting(&self, mode: Mode) -> u64 {
+        self.system.lasting(mode)
+    }
+
+    async fn load(&self, task: &Task) -> anyhow::Result<Done> {
+        let folder = Folder::new(&self.root)?;
+        let server = self.system.start(folder.path()).await?;
+        let filled = server.fill(self.way_in(), task.backlog, Instant::now() + FILL_MAX).await?;
+        anyhow::ensure!(
+            filled == task.backlog,
+            "{filled} of {} chunks were in after {FILL_MAX:?}",
+            task.backlog
+        );
+        // What filling left to be written should not fall into the measurement.
+        rustix::fs::sync();
+        let consumers = server.consumers(task.mode, task.way, task.consumers).await?;
+        system::consume(server.process(), consumers, task.duration).await
+    }
+
+    async fn stand(
+        &self,
+        way: &str,
+        chunks: u64,
+        fill_max: Duration,
+        lone: Duration,
+    ) -> anyhow::Result<Standing> {
+        let folder = Folder::new(&self.root)?;
+        let server = self.system.start(folder.path()).await?;
+        let cpu_before = server.process().cpu_seconds()?;
+        let began = Instant::now();
+        let filled = server.fill(way, chunks, began + fill_max).await?;
+        let fill_seconds = began.elapsed().as_secs_f64();
+        let mut standing = Standing {
+            filled,
+            fill_seconds,
+            fill_cpu_seconds: server.process().cpu_seconds()? - cpu_before,
+            memory_bytes: server.process().memory_bytes()?,
+            disk_bytes: process::disk_bytes(folder.path())?,
+            reserve_us: None,
+            cycle_us: None,
+        };
+        if !lone.is_zero() {
+            rustix::fs::sync();
+            let way = self.system.ways(Mode::OneByOne, 1)[0];
+            let consumers = server.consumers(Mode::OneByOne, way, 1).await?;
+            let done = system::consume(server.process(), consumers, lone).await?;
+            (standing.reserve_us, standing.cycle_us) = (done.reserve_us, done.cycle_us);
+        }
+        Ok(standing)
+    }
+}
+
+/// Filling what is then worked on may take so long.
+const FILL_MAX: Duration = Duration::from_secs(900);
+
+/// A folder for one server's data, gone when dropped.
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    pub(crate) fn new(root: &Path) -> anyhow::Result<Folder> {
+        static NTH: AtomicU64 = AtomicU64::new(0);
+        let nth = NTH.fetch_add(1, Ordering::Relaxed);
+        let path = root.join(format!("data-{}-{nth}", std::process::id()));
+        fs::create_dir_all(&path).with_context(|| format!("could not make {}", path.display()))?;
+        // Some servers change their own folder when they start.
+        Ok(Folder(path.canonicalize()?))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        _ = fs::remove_dir_all(&self.0);
+        _ = fs::remove_file(self.0.with_extension("conf"));
+    }
+}
+
+/// Waits until the machine has little else to do; gives up after `patience`.
+pub(crate) async fn quiet(patience: Duration) -> anyhow::Result<()> {
+    const SAMPLE: Duration = Duration::from_millis(300);
+    let began = Instant::now();
+    loop {
+        let (before, own) = (Machine::read()?, process::own_cpu_seconds());
+        tokio::time::sleep(SAMPLE).await;
+        let others = Machine::read()?.busy_with_others_since(before, process::own_cpu_seconds() - own);
+        if others < OTHERS_MAX || began.elapsed() > patience {
+            return Ok(());
+        }
+    }
+}
+
+/// A measurement during which others used more of the machine than this is done again.
+pub(crate) const OTHERS_MAX: f64 = 0.12;

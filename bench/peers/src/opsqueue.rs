@@ -1,0 +1,124 @@
+//! Opsqueue: its own client library, in a driver of its own workspace, which starts the server and prints what it saw.
+
+use crate::contender::{Contender, Folder, Standing, Task};
+use crate::process::{self, Machine, Process};
+use crate::system::{Done, Mode};
+use anyhow::Context;
+use async_trait::async_trait;
+use rustix::process::Signal;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+const ONE_SUBMISSION: &str = "one submission";
+const MANY_SUBMISSIONS: &str = "submissions of 1,000";
+
+pub(crate) struct Opsqueue {
+    pub(crate) driver: PathBuf,
+    pub(crate) root: PathBuf,
+}
+
+impl Opsqueue {
+    async fn run(&self, flags: &[(&str, String)]) -> anyhow::Result<Printed> {
+        let folder = Folder::new(&self.root)?;
+        let mut command = Command::new(&self.driver);
+        command.arg("--data").arg(folder.path().join("opsqueue")).args(["--timeout-seconds", "1800"]);
+        for (name, value) in flags {
+            command.args([name, value.as_str()]);
+        }
+        let mut driver = Process::start(command, folder.path(), Signal::TERM)?;
+        let printed = driver.ended().await?;
+        let line =
+            printed.lines().find(|it| it.starts_with('{')).context("the driver prints one line of JSON")?;
+        Ok(Printed(serde_json::from_str(line)?))
+    }
+}
+
+struct Printed(serde_json::Value);
+
+impl Printed {
+    fn figure(&self, name: &str) -> anyhow::Result<f64> {
+        self.0[name].as_f64().with_context(|| format!("the driver prints {name}"))
+    }
+}
+
+#[async_trait]
+impl Contender for Opsqueue {
+    fn name(&self) -> &'static str {
+        "Opsqueue"
+    }
+
+    fn version(&self) -> anyhow::Result<String> {
+        anyhow::ensure!(self.driver.exists(), "{} is not built: make bench-opsqueue", self.driver.display());
+        Ok("Opsqueue 0.30.3".into())
+    }
+
+    fn ways(&self, mode: Mode, _consumers: usize) -> Vec<&'static str> {
+        match mode {
+            Mode::OneByOne => vec!["one_by_one"],
+            Mode::Recommended => vec!["batched"],
+        }
+    }
+
+    fn ways_in(&self) -> Vec<&'static str> {
+        vec![ONE_SUBMISSION, MANY_SUBMISSIONS]
+    }
+
+    fn lasting(&self, _mode: Mode) -> u64 {
+        1
+    }
+
+    async fn load(&self, task: &Task) -> anyhow::Result<Done> {
+        let (machine, ours) = (Machine::read()?, process::ended_children_cpu_seconds());
+        let seconds = task.duration.as_secs().max(1);
+        let printed = self
+            .run(&[
+                ("--mode", task.way.into()),
+                ("--consumers", task.consumers.to_string()),
+                ("--backlog", task.backlog.to_string()),
+                ("--seconds", seconds.to_string()),
+            ])
+            .await?;
+        let chunks = (printed.figure("chunks_per_second")? * seconds as f64).round();
+        // The driver is not told apart from its server here: both have ended and are counted together.
+        let ours = process::ended_children_cpu_seconds() - ours;
+        Ok(Done {
+            chunks: chunks as u64,
+            seconds: seconds as f64,
+            cpu_seconds: printed.figure("server_cpu_seconds_per_chunk")? * chunks,
+            client_cpu_seconds: None,
+            others: Machine::read()?.busy_with_others_since(machine, ours),
+            reserve_us: printed.figure("reserve_us").ok(),
+            cycle_us: printed.figure("cycle_us").ok(),
+        })
+    }
+
+    async fn stand(
+        &self,
+        way: &str,
+        chunks: u64,
+        fill_max: Duration,
+        lone: Duration,
+    ) -> anyhow::Result<Standing> {
+        let each = if way == ONE_SUBMISSION { chunks } else { 1_000 };
+        let printed = self
+            .run(&[
+                ("--mode", if lone.is_zero() { "fill".into() } else { "one_by_one".into() }),
+                ("--consumers", "1".into()),
+                ("--backlog", chunks.to_string()),
+                ("--chunks-per-submission", each.to_string()),
+                ("--fill-seconds", fill_max.as_secs().max(1).to_string()),
+                ("--seconds", lone.as_secs().max(1).to_string()),
+            ])
+            .await?;
+        Ok(Standing {
+            filled: printed.figure("filled")? as u64,
+            fill_seconds: printed.figure("fill_seconds")?,
+            fill_cpu_seconds: printed.figure("fill_cpu_seconds")?,
+            memory_bytes: printed.figure("memory_bytes")?,
+            disk_bytes: printed.figure("disk_bytes")?,
+            reserve_us: printed.figure("reserve_us").ok(),
+            cycle_us: printed.figure("cycle_us").ok(),
+        })
+    }
+}

@@ -1,0 +1,393 @@
+//! The report: one table of ratios with their bars, the page around it, and the plots.
+
+use crate::figures::{Backlog, Figures, Fill, Load};
+use crate::plot::{Plot, Series};
+use crate::system::{Mode, median};
+use crate::windlass::{BY_DEFAULT, MANY_SUBMISSIONS, ONE_SUBMISSION, WINDLASS};
+use std::fmt::Write as _;
+
+const OPSQUEUE: &str = "Opsqueue";
+/// Everything on the page that is not measured.
+const SYSTEMS: &str = include_str!("systems.md");
+
+/// The table of ratios.
+pub(crate) struct Table {
+    pub(crate) text: String,
+    /// Rows that miss a bar, in words.
+    pub(crate) missed: Vec<String>,
+}
+
+/// One row: what each system did, and what Windlass must be beside it.
+struct Row {
+    what: String,
+    /// Chunks a second, in the order of the systems.
+    rates: Vec<Option<f64>>,
+    bar: Option<f64>,
+    opsqueue_bar: Option<f64>,
+}
+
+impl Row {
+    fn ours(&self) -> Option<f64> {
+        self.rates.first().copied().flatten()
+    }
+
+    /// Windlass : the best of the others.
+    fn ratio(&self) -> Option<f64> {
+        let best = self.rates.iter().skip(1).copied().flatten().reduce(f64::max)?;
+        Some(self.ours()? / best)
+    }
+
+    fn opsqueue_ratio(&self, figures: &Figures) -> Option<f64> {
+        let column = figures.systems.iter().position(|it| it.name == OPSQUEUE)?;
+        Some(self.ours()? / self.rates[column]?)
+    }
+}
+
+fn rows(figures: &Figures) -> Vec<Row> {
+    let names = || figures.systems.iter().map(|it| it.name.as_str());
+    let mut rows = Vec::new();
+    for mode in [Mode::OneByOne, Mode::Recommended] {
+        for consumers in figures.consumers() {
+            let rate = |name: &str| figures.best_load(name, mode, consumers, BY_DEFAULT).map(Load::rate);
+            let is_judged = consumers == 16 || consumers == 1_000;
+            let bar = match (mode, consumers) {
+                (Mode::OneByOne, 16) => Some(1.0),
+                (Mode::OneByOne, 1_000) => Some(1.5),
+                (Mode::Recommended, 16 | 1_000) => Some(2.0),
+                _ => None,
+            };
+            let rates: Vec<Option<f64>> = names().map(rate).collect();
+            let what = format!("{}, {}", mode.name(), plural(consumers));
+            rows.push(Row { what, rates: rates.clone(), bar, opsqueue_bar: is_judged.then_some(100.0) });
+            let by_default =
+                figures.loads.iter().find(|it| it.consumers == consumers && it.way == BY_DEFAULT);
+            if let Some(by_default) = by_default.filter(|_| mode == Mode::Recommended) {
+                let what =
+                    format!("the same, Windlass by its `Consumer` with defaults, {}", plural(consumers));
+                let rates =
+                    std::iter::once(Some(by_default.rate())).chain(rates.into_iter().skip(1)).collect();
+                rows.push(Row { what, rates, bar: None, opsqueue_bar: None });
+            }
+        }
+    }
+    for (way, what, bar) in [
+        (ONE_SUBMISSION, "as one submission", Some(100.0)),
+        (MANY_SUBMISSIONS, "as submissions of 1,000", None),
+    ] {
+        let ours = figures.fills.iter().find(|it| it.system == WINDLASS && it.way == way).map(Fill::rate);
+        if ours.is_none() {
+            continue;
+        }
+        let peers = names().skip(1).map(|name| figures.best_fill(name).map(Fill::rate));
+        let rates = std::iter::once(ours).chain(peers).collect();
+        let what = format!("bulk submit of {} chunks, Windlass {what}", grouped(figures.bulk as f64));
+        rows.push(Row { what, rates, bar, opsqueue_bar: bar });
+    }
+    rows.retain(|it| it.rates.iter().any(Option::is_some));
+    rows
+}
+
+fn plural(consumers: usize) -> String {
+    match consumers {
+        1 => "1 consumer".into(),
+        many => format!("{} consumers", grouped(many as f64)),
+    }
+}
+
+/// The rows as Markdown.
+pub(crate) fn table(figures: &Figures) -> Table {
+    let names: Vec<&str> = figures.systems.iter().map(|it| it.name.as_str()).collect();
+    let mut text = format!(
+        "| chunks/s | {} | Windlass : best peer | bar | Windlass : Opsqueue | bar |\n|---|{}---:|---|---:|---|\n",
+        names.join(" | "),
+        "---:|".repeat(names.len())
+    );
+    let mut missed = Vec::new();
+    for row in rows(figures) {
+        let rates: Vec<String> = row.rates.iter().map(|it| it.map_or("–".into(), grouped)).collect();
+        let mut judged = |ratio: Option<f64>, bar: Option<f64>, of: &str| {
+            let Some(ratio) = ratio else { return ("–".into(), String::new()) };
+            let verdict = match bar {
+                Some(bar) if ratio < bar => {
+                    missed.push(format!("{} ({} of {of}, bar {})", row.what, times(ratio), times(bar)));
+                    format!("≥ {} **missed**", times(bar))
+                }
+                Some(bar) => format!("≥ {} holds", times(bar)),
+                None => String::new(),
+            };
+            (times(ratio), verdict)
+        };
+        let (best, best_bar) = judged(row.ratio(), row.bar, "the best peer");
+        let (opsqueue, opsqueue_bar) = judged(row.opsqueue_ratio(figures), row.opsqueue_bar, OPSQUEUE);
+        put(
+            &mut text,
+            &format!(
+                "| {} | {} | {best} | {best_bar} | {opsqueue} | {opsqueue_bar} |",
+                row.what,
+                rates.join(" | ")
+            ),
+        );
+    }
+    Table { text, missed }
+}
+
+/// The page for the documentation.
+pub(crate) fn page(figures: &Figures) -> String {
+    let versions: Vec<String> =
+        figures.systems.iter().map(|it| format!("- {}: `{}`", it.name, it.version)).collect();
+    let Table { text: table, missed } = table(figures);
+    let missed: Vec<String> = missed.iter().map(|it| format!("- {it}")).collect();
+    let missed = if missed.is_empty() { "Every bar holds.".into() } else { missed.join("\n") };
+    format!(
+        "# Windlass beside its peers\n\n\
+         Written by `make bench-peers`: {} repetitions of {} s each, medians; {}; clients and servers on the same machine\n\
+         and disk. Systems take turns within a repetition. Ratios count: absolute figures differ from machine to machine and from\n\
+         hour to hour. Every system has durability on, as far as it can; a chunk counts when its completion is acknowledged,\n\
+         except in Opsqueue, which acknowledges none.\n\n\
+         {table}\n\
+         One by one: a consumer reports each chunk and waits for the acknowledgement before it takes the next. Recommended: as each\n\
+         system's documentation says for throughput ([below](#how-each-system-is-driven)). Where a system has several ways, the\n\
+         best counts. Bulk submit: all chunks in and acknowledged; broken off after {} s, counting what is in by then.\n\n\
+         ## Where we lose\n\n{}\n\nBars missed:\n\n{missed}\n\n{}\n{}\n{}\n## Versions\n\n{}\n\n{}{}",
+        figures.repetitions,
+        figures.seconds,
+        figures.machine,
+        figures.fill_seconds,
+        losses(figures),
+        pictures(),
+        costs(figures),
+        backlogs(figures),
+        versions.join("\n"),
+        SYSTEMS,
+        remarks(figures),
+    )
+}
+
+/// What some peer does better, from the figures.
+fn losses(figures: &Figures) -> String {
+    let mut lines = Vec::new();
+    for row in rows(figures) {
+        let Some(ours) = row.ours() else { continue };
+        let others = figures.systems.iter().zip(&row.rates).skip(1);
+        let ahead: Vec<String> = others
+            .filter_map(|(system, rate)| {
+                let ratio = (*rate)? / ours;
+                (ratio > 1.0).then(|| format!("{} does {} as much", system.name, times(ratio)))
+            })
+            .collect();
+        if !ahead.is_empty() {
+            lines.push(format!("- {}: {}.", row.what, ahead.join("; ")));
+        }
+    }
+    lines.extend(backlog_losses(figures));
+    if lines.is_empty() {
+        return "In no figure of this page is a peer ahead. What peers do and we do not is in [the table](#what-each-system-does).".into();
+    }
+    lines.push("\nWhat peers do and we do not is in [the table](#what-each-system-does).".into());
+    lines.join("\n")
+}
+
+fn backlog_losses(figures: &Figures) -> Vec<String> {
+    let kinds: [(&str, fn(&Backlog) -> Option<f64>); 3] = [
+        ("a lone consumer's reserve", |it| it.reserve_us),
+        ("memory", |it| Some(it.memory_bytes)),
+        ("disk", |it| Some(it.disk_bytes)),
+    ];
+    let mut lines = Vec::new();
+    for (kind, of) in kinds {
+        for ours in figures.backlogs.iter().filter(|it| it.system == WINDLASS) {
+            let Some(value) = of(ours) else { continue };
+            let same = figures.backlogs.iter().filter(|it| it.chunks == ours.chunks && it.system != WINDLASS);
+            let ahead: Vec<String> = same
+                .filter_map(|it| Some((it, value / of(it)?)))
+                .filter(|it| it.1 > 1.0)
+                .map(|(it, ratio)| {
+                    format!("{} takes 1/{} of ours", it.system, times(ratio).trim_end_matches(" ×"))
+                })
+                .collect();
+            if !ahead.is_empty() {
+                let chunks = grouped(ours.chunks as f64);
+                lines.push(format!("- {kind} at a backlog of {chunks}: {}.", ahead.join("; ")));
+            }
+        }
+    }
+    lines
+}
+
+/// What a chunk costs, and which way of each system counted.
+fn costs(figures: &Figures) -> String {
+    let mut text = String::from(
+        "## What 10^5 chunks cost\n\n\
+         CPU seconds, medians, of the server with all its processes and of the consumers (the harness; Opsqueue's are not told apart\n\
+         from its driver). “Others” is the part of the machine that was busy with something else, at worst.\n\n\
+         | load | system | way | chunks/s | server | consumers | others | each repetition |\n|---|---|---|---:|---:|---:|---:|---|\n",
+    );
+    for load in &figures.loads {
+        let seconds = |it: &Vec<f64>| median(it.clone()).map_or("–".into(), |it| format!("{it:.2} s"));
+        let others = load.others.iter().copied().fold(0.0, f64::max) * 100.0;
+        let rates: Vec<String> = load.rates.iter().copied().map(grouped).collect();
+        let line = format!(
+            "| {}, {} | {} | {} | {} | {} | {} | {others:.0} % | {} |",
+            load.mode.name(),
+            load.consumers,
+            load.system,
+            load.way,
+            grouped(load.rate()),
+            seconds(&load.server_cpu),
+            seconds(&load.client_cpu),
+            rates.join(", ")
+        );
+        put(&mut text, &line);
+    }
+    for fill in &figures.fills {
+        let cpu = median(fill.server_cpu.clone()).unwrap_or(0.0);
+        let rates: Vec<String> = fill.rates.iter().copied().map(grouped).collect();
+        let broken_off = if fill.filled < figures.bulk {
+            format!(" (broken off; {} in)", grouped(fill.filled as f64))
+        } else {
+            String::new()
+        };
+        let line = format!(
+            "| bulk submit | {} | {}{broken_off} | {} | {cpu:.3} s | – | – | {} |",
+            fill.system,
+            fill.way,
+            grouped(fill.rate()),
+            rates.join(", ")
+        );
+        put(&mut text, &line);
+    }
+    text
+}
+
+fn backlogs(figures: &Figures) -> String {
+    let mut text = String::from(
+        "## Backlogs\n\n\
+         Nobody has worked on the chunks when memory and disk are read. Memory is resident, with what a system's processes share\n\
+         counted once; disk is the blocks of its folder, with whatever it preallocates. Then a lone consumer works one by one:\n\
+         medians of its reserve, and of its whole cycle with the acknowledgement.\n\n\
+         | backlog | system | memory | disk | reserve | cycle |\n|---:|---|---:|---:|---:|---:|\n",
+    );
+    for it in &figures.backlogs {
+        let micros = |it: Option<f64>| it.map_or("–".into(), |it| format!("{} µs", grouped(it)));
+        let line = format!(
+            "| {} | {} | {:.1} MiB | {:.1} MiB | {} | {} |",
+            grouped(it.chunks as f64),
+            it.system,
+            it.memory_bytes / 1_048_576.0,
+            it.disk_bytes / 1_048_576.0,
+            micros(it.reserve_us),
+            micros(it.cycle_us)
+        );
+        put(&mut text, &line);
+    }
+    text
+}
+
+fn remarks(figures: &Figures) -> String {
+    if figures.remarks.is_empty() {
+        return String::new();
+    }
+    let lines: Vec<String> = figures.remarks.iter().map(|it| format!("- {it}")).collect();
+    format!("\n## What did not go as planned in this run\n\n{}\n", lines.join("\n"))
+}
+
+const ONE_BY_ONE_PLOT: &str = "one-by-one.svg";
+const RECOMMENDED_PLOT: &str = "recommended.svg";
+const RESERVE_PLOT: &str = "reserve.svg";
+const MEMORY_PLOT: &str = "memory.svg";
+const DISK_PLOT: &str = "disk.svg";
+
+fn pictures() -> String {
+    let pictures = [
+        ("chunks a second against consumers, one by one", ONE_BY_ONE_PLOT),
+        ("chunks a second against consumers, as recommended", RECOMMENDED_PLOT),
+        ("a lone consumer's reserve against the backlog", RESERVE_PLOT),
+        ("memory against the backlog", MEMORY_PLOT),
+        ("disk against the backlog", DISK_PLOT),
+    ];
+    pictures.map(|(what, file)| format!("![{what}](benchmarks/{file})\n")).join("\n")
+}
+
+/// The plots, by file name.
+pub(crate) fn plots(figures: &Figures) -> Vec<(&'static str, String)> {
+    let over_consumers = |mode| {
+        lines(figures, |name| {
+            let points = figures.consumers().into_iter().filter_map(|consumers| {
+                Some((consumers as f64, figures.best_load(name, mode, consumers, BY_DEFAULT)?.rate()))
+            });
+            points.collect()
+        })
+    };
+    let over_backlog = |of: fn(&Backlog) -> Option<f64>| {
+        lines(figures, |name| {
+            let own = figures.backlogs.iter().filter(|it| it.system == name);
+            own.filter_map(|it| Some((it.chunks as f64, of(it)?))).collect()
+        })
+    };
+    let (consumers, chunks) = ("consumers", "chunks waiting");
+    let plot = |title, x, y, series| Plot { title, x, y, series }.svg();
+    vec![
+        (
+            ONE_BY_ONE_PLOT,
+            plot(
+                "One by one: each chunk acknowledged before the next",
+                consumers,
+                "chunks/s",
+                over_consumers(Mode::OneByOne),
+            ),
+        ),
+        (
+            RECOMMENDED_PLOT,
+            plot(
+                "As each system recommends for throughput",
+                consumers,
+                "chunks/s",
+                over_consumers(Mode::Recommended),
+            ),
+        ),
+        (
+            RESERVE_PLOT,
+            plot("A lone consumer's reserve", chunks, "median, µs", over_backlog(|it| it.reserve_us)),
+        ),
+        (
+            MEMORY_PLOT,
+            plot(
+                "Resident memory of the server",
+                chunks,
+                "MiB",
+                over_backlog(|it| Some(it.memory_bytes / 1_048_576.0)),
+            ),
+        ),
+        (DISK_PLOT, plot("Disk", chunks, "MiB", over_backlog(|it| Some(it.disk_bytes / 1_048_576.0)))),
+    ]
+}
+
+fn lines(figures: &Figures, points: impl Fn(&str) -> Vec<(f64, f64)>) -> Vec<Series> {
+    let series = figures.systems.iter().map(|it| Series { name: it.name.clone(), points: points(&it.name) });
+    series.filter(|it| !it.points.is_empty()).collect()
+}
+
+fn times(ratio: f64) -> String {
+    match ratio {
+        ratio if ratio >= 100.0 => format!("{} ×", grouped(ratio)),
+        ratio if ratio >= 10.0 => format!("{ratio:.1} ×"),
+        ratio => format!("{ratio:.2} ×"),
+    }
+}
+
+/// A whole number with its thousands apart.
+fn grouped(value: f64) -> String {
+    let digits = format!("{value:.0}");
+    let mut text = String::new();
+    for (nth, digit) in digits.chars().enumerate() {
+        if nth > 0 && (digits.len() - nth) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn put(text: &mut String, line: &str) {
+    writeln!(text, "{line}").expect("writing into memory does not fail");
+}

@@ -1,0 +1,201 @@
+//! The sections: what is measured, in what order. Systems take turns, so that a slow hour is slow for all.
+
+use crate::Options;
+use crate::contender::{Contender, OTHERS_MAX, Task, quiet};
+use crate::figures::{Backlog, Figures, Fill, Load};
+use crate::system::{Done, Mode};
+use crate::windlass::WINDLASS;
+use std::time::Duration;
+
+/// A way that was so much slower than the best in the first repetition is not repeated.
+const HOPELESS_BELOW: f64 = 0.7;
+/// Filling a backlog whose size matters more than its rate may take this long.
+const BACKLOG_FILL_MAX: Duration = Duration::from_secs(900);
+
+/// Consumers against throughput, in one mode.
+pub(crate) async fn loads(
+    options: &Options,
+    contenders: &[Box<dyn Contender>],
+    mode: Mode,
+    figures: &mut Figures,
+) -> anyhow::Result<()> {
+    for repetition in 0..options.repetitions {
+        for &consumers in &options.consumers {
+            for contender in contenders {
+                for way in contender.ways(mode, consumers) {
+                    if repetition > 0 && is_hopeless(figures, contender.name(), mode, consumers, way) {
+                        continue;
+                    }
+                    let backlog = options.backlog * contender.lasting(mode);
+                    let duration = Duration::from_secs_f64(options.seconds);
+                    let task = Task { mode, way, consumers, backlog, duration };
+                    let what = format!("{}, {}, {way}, {consumers} consumers", contender.name(), mode.name());
+                    match undisturbed(options, contender.as_ref(), &task).await {
+                        Ok(done) => {
+                            eprintln!(
+                                "{repetition}: {what}: {:.0}/s, others {:.0} %",
+                                done.rate(),
+                                done.others * 1e2
+                            );
+                            note(figures, contender.name(), &task, &done);
+                        }
+                        Err(error) => remark(figures, contender.name(), format!("{what}: {error:#}"))?,
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Measures when the machine is quiet, and once more if it did not stay so.
+async fn undisturbed(options: &Options, contender: &dyn Contender, task: &Task) -> anyhow::Result<Done> {
+    let patience = Duration::from_secs(options.patience);
+    quiet(patience).await?;
+    let first = contender.load(task).await?;
+    if first.others < OTHERS_MAX || patience.is_zero() {
+        return Ok(first);
+    }
+    quiet(patience).await?;
+    let second = contender.load(task).await?;
+    Ok(if second.others < first.others { second } else { first })
+}
+
+fn is_hopeless(figures: &Figures, system: &str, mode: Mode, consumers: usize, way: &str) -> bool {
+    let rate = |way: &str| {
+        let mut loads = figures.loads.iter();
+        let load = loads
+            .find(|it| it.system == system && it.mode == mode && it.consumers == consumers && it.way == way);
+        load.map_or(0.0, |it| it.rates[0])
+    };
+    let best = figures
+        .loads
+        .iter()
+        .filter(|it| it.system == system && it.mode == mode && it.consumers == consumers)
+        .map(|it| it.rates[0])
+        .fold(0.0, f64::max);
+    // Windlass' two ways are two rows of the table.
+    system != WINDLASS && rate(way) < HOPELESS_BELOW * best
+}
+
+fn note(figures: &mut Figures, system: &str, task: &Task, done: &Done) {
+    let per_1e5 = |seconds: f64| seconds / done.chunks as f64 * 1e5;
+    let same = |it: &&mut Load| {
+        it.system == system && it.mode == task.mode && it.way == task.way && it.consumers == task.consumers
+    };
+    let load = match figures.loads.iter_mut().find(same) {
+        Some(load) => load,
+        None => {
+            figures.loads.push(Load {
+                system: system.into(),
+                mode: task.mode,
+                way: task.way.into(),
+                consumers: task.consumers,
+                rates: Vec::new(),
+                server_cpu: Vec::new(),
+                client_cpu: Vec::new(),
+                others: Vec::new(),
+            });
+            figures.loads.last_mut().expect("it was pushed just now")
+        }
+    };
+    load.rates.push(done.rate());
+    load.server_cpu.push(per_1e5(done.cpu_seconds));
+    load.client_cpu.extend(done.client_cpu_seconds.map(per_1e5));
+    load.others.push(done.others);
+}
+
+/// A peer that fails is left out and said so; without Windlass there is nothing to compare.
+fn remark(figures: &mut Figures, system: &str, sentence: String) -> anyhow::Result<()> {
+    anyhow::ensure!(system != WINDLASS, "{sentence}");
+    eprintln!("{sentence}");
+    figures.remarks.push(sentence);
+    Ok(())
+}
+
+/// Getting many chunks in.
+pub(crate) async fn bulk(
+    options: &Options,
+    contenders: &[Box<dyn Contender>],
+    figures: &mut Figures,
+) -> anyhow::Result<()> {
+    let fill_max = Duration::from_secs_f64(options.fill_seconds);
+    for _ in 0..options.repetitions {
+        for contender in contenders {
+            for way in contender.ways_in() {
+                quiet(Duration::from_secs(options.patience)).await?;
+                let what = format!("{}, bulk submit, {way}", contender.name());
+                let standing = match contender.stand(way, options.bulk, fill_max, Duration::ZERO).await {
+                    Ok(standing) => standing,
+                    Err(error) => {
+                        remark(figures, contender.name(), format!("{what}: {error:#}"))?;
+                        continue;
+                    }
+                };
+                let rate = standing.filled as f64 / standing.fill_seconds;
+                let server_cpu = standing.fill_cpu_seconds / standing.filled as f64 * 1e5;
+                eprintln!("{what}: {} chunks at {rate:.0}/s", standing.filled);
+                let same = |it: &&mut Fill| it.system == contender.name() && it.way == way;
+                match figures.fills.iter_mut().find(same) {
+                    Some(fill) => {
+                        fill.rates.push(rate);
+                        fill.server_cpu.push(server_cpu);
+                        fill.filled = fill.filled.min(standing.filled);
+                    }
+                    None => figures.fills.push(Fill {
+                        system: contender.name().into(),
+                        way: way.into(),
+                        rates: vec![rate],
+                        server_cpu: vec![server_cpu],
+                        filled: standing.filled,
+                    }),
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Memory, disk and a lone consumer's times against the backlog.
+pub(crate) async fn backlogs(
+    options: &Options,
+    contenders: &[Box<dyn Contender>],
+    figures: &mut Figures,
+) -> anyhow::Result<()> {
+    for &chunks in &options.backlogs {
+        for contender in contenders {
+            quiet(Duration::from_secs(options.patience)).await?;
+            let what = format!("{}, backlog {chunks}", contender.name());
+            let way = contender.ways_in().last().copied().expect("there is a way in");
+            let lone = Duration::from_secs_f64(options.seconds);
+            let standing = match contender.stand(way, chunks, BACKLOG_FILL_MAX, lone).await {
+                Ok(standing) => standing,
+                Err(error) => {
+                    remark(figures, contender.name(), format!("{what}: {error:#}"))?;
+                    continue;
+                }
+            };
+            if standing.filled < chunks {
+                let seconds = BACKLOG_FILL_MAX.as_secs();
+                let sentence = format!("{what}: only {} chunks were in after {seconds} s", standing.filled);
+                remark(figures, contender.name(), sentence)?;
+                continue;
+            }
+            eprintln!(
+                "{what}: {:.1} MiB memory, {:.1} MiB disk, reserve {:.0} µs",
+                standing.memory_bytes / 1_048_576.0,
+                standing.disk_bytes / 1_048_576.0,
+                standing.reserve_us.unwrap_or(0.0)
+            );
+            figures.backlogs.push(Backlog {
+                system: contender.name().into(),
+                chunks,
+                memory_bytes: standing.memory_bytes,
+                disk_bytes: standing.disk_bytes,
+                reserve_us: standing.reserve_us,
+                cycle_us: standing.cycle_us,
+            });
+        }
+    }
+    Ok(())
+}

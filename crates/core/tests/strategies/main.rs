@@ -1,0 +1,10 @@
+//! Strategies against a naive evaluator of them, by chance; chance and fairness by numbers; and stories of each block.
+//!
+//! `naive` says what a strategy may give, `queue` is the leader's queue beside the plain truth, `invented` makes up
+//! strategies and submissions, `sequences` runs the seeds and says how to replay one that fails.
+
+mod agreeing;
+mod invented;
+mod naive;
+mod queue;
+mod sequences;

@@ -1,0 +1,430 @@
+//! A conversation: everything between one consumer's hello and its goodbye, in one task.
+//!
+//! Each time the task is woken it takes in whatever is there (frames, work, outcomes of reports) and then writes all that
+//! it has to say with one flush, so that a chunk's acknowledgement and the next chunk leave in one packet. Reports go to the
+//! log side by side; a session with too many under way is not read until some are answered.
+//!
+//! Invariants
+//! - Reserves, re-asserts and releases reach the Dispatcher in the order in which they were read.
+//! - A reserve that comes after its reports reaches it when every report that was read before is answered.
+//! - A consumer that does not read what it is told is cut off.
+
+use super::work;
+use crate::limits::{REPORTS_PER_SESSION_MAX, RESERVES_PER_SESSION_MAX};
+use crate::roles::dispatcher::{Ask, Asker, Event, ToSession};
+use crate::service::Service;
+use crate::service::reserve::{Report, check_reserve};
+use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, close_code};
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, Sink, Stream};
+use std::collections::{BTreeSet, VecDeque};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+use windlass_api::frames::{
+    self, CLOSE_NO_HEARTBEAT, ClientFrame, PROTOCOL_VERSION, ServerFrame, Verdict, WorkChunk,
+};
+use windlass_api::problem::{Problem, ProblemCode};
+use windlass_core::batch::reserver::SessionId;
+use windlass_core::batch::strategy::Strategy;
+use windlass_core::batch::tokens::AttemptToken;
+use windlass_core::ids::{ChunkName, SubmissionId};
+
+/// Frames that may wait to be written before no more are taken in.
+const UNWRITTEN_MAX: usize = 256;
+
+/// How long a conversation that has ended waits for the outcomes of its reports.
+const REPORTS_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Why a conversation ends: what the consumer is told.
+#[derive(Debug)]
+pub(super) struct Goodbye {
+    pub(super) code: u16,
+    pub(super) reason: String,
+}
+
+impl Goodbye {
+    pub(super) fn protocol(reason: impl Into<String>) -> Goodbye {
+        Goodbye { code: close_code::PROTOCOL, reason: reason.into() }
+    }
+
+    pub(super) fn away() -> Goodbye {
+        Goodbye { code: close_code::AWAY, reason: "the server stops".into() }
+    }
+
+    pub(super) fn message(self) -> Message {
+        tracing::debug!(reason = self.reason, "a consumer's conversation ends");
+        // A close frame holds at most 123 bytes of reason.
+        let mut reason = self.reason;
+        reason.truncate((0..=120).rev().find(|at| reason.is_char_boundary(*at)).unwrap_or(0));
+        Message::Close(Some(CloseFrame { code: self.code, reason: Utf8Bytes::from(reason) }))
+    }
+}
+
+/// The outcome of a report: its number, and the frame that answers it.
+type Outcome = BoxFuture<'static, (u64, ServerFrame)>;
+
+/// A reserve that waits for reports.
+#[derive(Debug)]
+struct Held {
+    /// Reports below this number come first.
+    below: u64,
+    ask: Ask,
+}
+
+/// See the file's head.
+pub(super) struct Conversation {
+    service: Service,
+    session: SessionId,
+    socket: WebSocket,
+    work: mpsc::UnboundedReceiver<ToSession>,
+    reports: FuturesUnordered<Outcome>,
+    next_report: u64,
+    unanswered: BTreeSet<u64>,
+    held: VecDeque<Held>,
+    reserves: usize,
+    unwritten: VecDeque<Message>,
+    is_flushing: bool,
+    /// When a consumer that reads nothing is cut off.
+    patience: Option<Pin<Box<tokio::time::Sleep>>>,
+    seen: Instant,
+    /// The strategy of the last reserve, as it was written and as it was read: a consumer keeps to its own.
+    strategy: Option<(String, Arc<Strategy>)>,
+}
+
+/// How a conversation comes to its end.
+enum End {
+    /// The consumer is told why.
+    Told(Goodbye),
+    /// The connection is gone; the consumer may come back.
+    Gone,
+    /// The consumer has said goodbye: nobody waits the grace time for it.
+    Left,
+}
+
+impl Conversation {
+    pub(super) fn new(
+        service: Service,
+        session: SessionId,
+        socket: WebSocket,
+        work: mpsc::UnboundedReceiver<ToSession>,
+    ) -> Conversation {
+        Conversation {
+            service,
+            session,
+            socket,
+            work,
+            reports: FuturesUnordered::new(),
+            next_report: 0,
+            unanswered: BTreeSet::new(),
+            held: VecDeque::new(),
+            reserves: 0,
+            unwritten: VecDeque::new(),
+            is_flushing: false,
+            patience: None,
+            seen: Instant::now(),
+            strategy: None,
+        }
+    }
+
+    /// Talks until the connection ends, the consumer breaks the protocol, or the server stops.
+    pub(super) async fn run(mut self, last_words: Duration) {
+        let times = self.service.config().session_times();
+        self.say(&ServerFrame::Welcome {
+            version: PROTOCOL_VERSION,
+            session: self.session.0,
+            heartbeat_ms: times.heartbeat_ms,
+            grace_ms: times.grace_ms,
+        });
+        let stop = self.service.stop().clone();
+        let end = tokio::select! {
+            end = std::future::poll_fn(|context| self.poll(context)) => end,
+            () = stop.cancelled() => End::Told(Goodbye::away()),
+        };
+        if !matches!(end, End::Left) {
+            self.service.dispatcher().send(Event::Disconnect(self.session));
+        }
+        // What was reported counts, and is answered before the goodbye.
+        drop(tokio::time::timeout(REPORTS_PATIENCE, self.await_outcomes()).await);
+        match end {
+            End::Told(goodbye) => drop(tokio::time::timeout(last_words, self.say_goodbye(goodbye)).await),
+            End::Left => self.service.dispatcher().send(Event::Leave(self.session)),
+            End::Gone => {}
+        }
+    }
+
+    async fn await_outcomes(&mut self) {
+        use futures_util::StreamExt;
+        while let Some((_, frame)) = self.reports.next().await {
+            self.say(&frame);
+        }
+    }
+
+    async fn say_goodbye(&mut self, goodbye: Goodbye) {
+        use futures_util::SinkExt;
+        self.unwritten.push_back(goodbye.message());
+        while let Some(message) = self.unwritten.pop_front() {
+            if self.socket.feed(message).await.is_err() {
+                return;
+            }
+        }
+        drop(self.socket.close().await);
+    }
+
+    /// Takes in what is there, writes what there is to say, and again until neither is possible.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<End> {
+        loop {
+            let mut is_moving = false;
+            if self.unwritten.len() < UNWRITTEN_MAX {
+                match self.take_in(context) {
+                    Ok(has_some) => is_moving = has_some,
+                    Err(end) => return Poll::Ready(end),
+                }
+            }
+            // Everything that was taken in is answered by one flush.
+            if is_moving && self.unwritten.len() < UNWRITTEN_MAX {
+                continue;
+            }
+            match self.write(context) {
+                Ok(true) => {}
+                Ok(false) => return Poll::Pending,
+                Err(end) => return Poll::Ready(end),
+            }
+        }
+    }
+
+    fn take_in(&mut self, context: &mut Context<'_>) -> Result<bool, End> {
+        let has_work = self.take_work(context)?;
+        let has_outcomes = self.take_outcomes(context);
+        let has_frames = self.take_frames(context)?;
+        Ok(has_work || has_outcomes || has_frames)
+    }
+
+    /// Writes as much as the connection takes. Whether there may be more to do.
+    fn write(&mut self, context: &mut Context<'_>) -> Result<bool, End> {
+        let mut has_moved = false;
+        while !self.unwritten.is_empty() {
+            match Pin::new(&mut self.socket).poll_ready(context) {
+                Poll::Ready(Ok(())) => {
+                    let message = self.unwritten.pop_front().expect("it is not empty");
+                    Pin::new(&mut self.socket).start_send(message).map_err(|_| End::Gone)?;
+                    (self.is_flushing, has_moved) = (true, true);
+                }
+                Poll::Ready(Err(_)) => return Err(End::Gone),
+                Poll::Pending => break,
+            }
+        }
+        if self.is_flushing {
+            match Pin::new(&mut self.socket).poll_flush(context) {
+                Poll::Ready(Ok(())) => (self.is_flushing, self.patience) = (false, None),
+                Poll::Ready(Err(_)) => return Err(End::Gone),
+                Poll::Pending => self.be_patient(context)?,
+            }
+        }
+        Ok(has_moved)
+    }
+
+    /// A consumer that does not read would keep its buffers and its place for ever.
+    fn be_patient(&mut self, context: &mut Context<'_>) -> Result<(), End> {
+        let limit = Duration::from_millis(self.service.config().header_timeout_ms);
+        let sleep = self.patience.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
+        match sleep.poll_unpin(context) {
+            Poll::Ready(()) => Err(End::Gone),
+            Poll::Pending => Ok(()),
+        }
+    }
+
+    fn take_work(&mut self, context: &mut Context<'_>) -> Result<bool, End> {
+        let mut has_some = false;
+        while let Poll::Ready(Some(to_session)) = self.work.poll_recv(context) {
+            has_some = true;
+            match to_session {
+                ToSession::Work { request, hand_outs } => {
+                    self.reserves -= 1;
+                    let chunks: usize = hand_outs.iter().map(|it| it.chunks.len()).sum();
+                    metrics::counter!("windlass_reserved_chunks_total").increment(chunks as u64);
+                    for frame in work::frames_of(&self.service, request, &hand_outs) {
+                        self.say(&frame);
+                    }
+                }
+                ToSession::Refused { request, problem } => {
+                    self.reserves -= 1;
+                    self.say(&refused(request, &Problem::new(ProblemCode::StrategyInvalid, problem)));
+                }
+                ToSession::Draining => self.say(&ServerFrame::Draining {}),
+                ToSession::Replaced => {
+                    let goodbye = Goodbye::protocol("the consumer has opened another connection");
+                    return Err(End::Told(goodbye));
+                }
+                ToSession::Silent => {
+                    let reason = "no frame came for three heartbeats".into();
+                    return Err(End::Told(Goodbye { code: CLOSE_NO_HEARTBEAT, reason }));
+                }
+            }
+        }
+        Ok(has_some)
+    }
+
+    fn take_outcomes(&mut self, context: &mut Context<'_>) -> bool {
+        let mut has_some = false;
+        while let Poll::Ready(Some((number, frame))) = Pin::new(&mut self.reports).poll_next(context) {
+            has_some = true;
+            self.unanswered.remove(&number);
+            self.say(&frame);
+        }
+        while let Some(first) = self.held.front()
+            && self.unanswered.first().is_none_or(|unanswered| *unanswered >= first.below)
+            && let Some(held) = self.held.pop_front()
+        {
+            has_some = true;
+            self.service.dispatcher().send(Event::Reserve(held.ask));
+        }
+        has_some
+    }
+
+    fn take_frames(&mut self, context: &mut Context<'_>) -> Result<bool, End> {
+        let mut has_some = false;
+        while self.unanswered.len() < REPORTS_PER_SESSION_MAX && self.unwritten.len() < UNWRITTEN_MAX {
+            let message = match Pin::new(&mut self.socket).poll_next(context) {
+                Poll::Ready(Some(message)) => message,
+                Poll::Ready(None) => return Err(End::Gone),
+                Poll::Pending => break,
+            };
+            has_some = true;
+            match message {
+                Ok(Message::Binary(bytes)) => {
+                    self.note_seen();
+                    let frame = frames::decode::<ClientFrame>(&bytes).map_err(|error| {
+                        End::Told(Goodbye::protocol(format!("a frame does not decode: {error}")))
+                    })?;
+                    self.take(frame).map_err(End::Told)?;
+                }
+                Ok(Message::Ping(_) | Message::Pong(_)) => {}
+                Ok(Message::Close(close)) => {
+                    let is_goodbye = close.is_none_or(|close| close.code == close_code::NORMAL);
+                    return Err(if is_goodbye { End::Left } else { End::Gone });
+                }
+                Ok(Message::Text(_)) => {
+                    let goodbye = Goodbye::protocol("frames are binary; docs/protocol.md shows them");
+                    return Err(End::Told(goodbye));
+                }
+                Err(error) => return Err(End::Told(Goodbye::protocol(error.to_string()))),
+            }
+        }
+        Ok(has_some)
+    }
+
+    /// Tells the Dispatcher that the consumer lives, a few times for each heartbeat and not for each frame.
+    fn note_seen(&mut self) {
+        let heartbeat_ms = self.service.config().session_times().heartbeat_ms;
+        if self.seen.elapsed() > Duration::from_millis(heartbeat_ms / 4) {
+            self.seen = Instant::now();
+            self.service.dispatcher().send(Event::Seen(self.session));
+        }
+    }
+
+    fn take(&mut self, frame: ClientFrame) -> Result<(), Goodbye> {
+        match frame {
+            ClientFrame::Hello { .. } => return Err(Goodbye::protocol("Hello is said once")),
+            ClientFrame::Heartbeat {} => self.say(&ServerFrame::Heartbeat {}),
+            ClientFrame::Reserve { request, max, strategy, after_reports } => {
+                match self.ask_for(request, max as usize, strategy) {
+                    Ok(ask) if after_reports && !self.unanswered.is_empty() => {
+                        self.held.push_back(Held { below: self.next_report, ask });
+                    }
+                    Ok(ask) => self.service.dispatcher().send(Event::Reserve(ask)),
+                    Err(problem) => self.say(&refused(request, &problem)),
+                }
+            }
+            ClientFrame::Complete { request, submission, done } => {
+                let reports = done
+                    .into_iter()
+                    .map(|it| Report { chunk: it.chunk.chunk, token: it.chunk.token(), said: it.output })
+                    .collect();
+                let service = self.service.clone();
+                self.report(request, async move { service.complete(submission, reports).await });
+            }
+            ClientFrame::Fail { request, submission, failed } => {
+                let reports = failed
+                    .into_iter()
+                    .map(|it| Report { chunk: it.chunk.chunk, token: it.chunk.token(), said: it.reason })
+                    .collect();
+                let service = self.service.clone();
+                self.report(request, async move { service.fail(submission, reports).await });
+            }
+            ClientFrame::Reassert { request, submission, chunks } => {
+                let chunks = names_of(submission, &chunks);
+                self.report(request, self.service.reassert(self.session, chunks));
+            }
+            ClientFrame::Release { request, submission, chunks } => {
+                let chunks = names_of(submission, &chunks);
+                self.report(request, self.service.release(chunks));
+            }
+        }
+        Ok(())
+    }
+
+    /// What a reserve asks of the Dispatcher.
+    fn ask_for(&mut self, request: u64, max: usize, strategy: String) -> Result<Ask, Problem> {
+        let strategy = self.read_strategy(strategy)?;
+        check_reserve(max, &strategy)?;
+        if self.reserves >= RESERVES_PER_SESSION_MAX {
+            let detail = format!("a session has at most {RESERVES_PER_SESSION_MAX} reserves waiting");
+            return Err(Problem::new(ProblemCode::Busy, detail));
+        }
+        self.reserves += 1;
+        Ok(Ask { max, strategy, asker: Asker::Session { session: self.session, request } })
+    }
+
+    /// The strategy that a text says.
+    fn read_strategy(&mut self, text: String) -> Result<Arc<Strategy>, Problem> {
+        if let Some((last, strategy)) = &self.strategy
+            && *last == text
+        {
+            return Ok(Arc::clone(strategy));
+        }
+        let strategy = serde_json::from_str::<Strategy>(&text)
+            .map_err(|error| Problem::new(ProblemCode::StrategyInvalid, error.to_string()))?;
+        let strategy = Arc::new(strategy);
+        self.strategy = Some((text, Arc::clone(&strategy)));
+        Ok(strategy)
+    }
+
+    /// Answers a report when its outcome is known, without keeping the next frame waiting.
+    fn report(
+        &mut self,
+        request: u64,
+        outcome: impl Future<Output = Result<Vec<Verdict>, Problem>> + Send + 'static,
+    ) {
+        let number = self.next_report;
+        self.next_report += 1;
+        self.unanswered.insert(number);
+        self.reports.push(Box::pin(async move {
+            let frame = match outcome.await {
+                Ok(verdicts) => ServerFrame::Settled { request, verdicts },
+                Err(problem) => refused(request, &problem),
+            };
+            (number, frame)
+        }));
+    }
+
+    fn say(&mut self, frame: &ServerFrame) {
+        self.unwritten.push_back(Message::Binary(frames::encode(frame).into()));
+    }
+}
+
+fn names_of(submission: SubmissionId, chunks: &[WorkChunk]) -> Vec<(ChunkName, AttemptToken)> {
+    chunks.iter().map(|it| (ChunkName { submission, chunk: it.chunk }, it.token())).collect()
+}
+
+fn refused(request: u64, problem: &Problem) -> ServerFrame {
+    ServerFrame::Refused {
+        request,
+        code: problem.code.name().into(),
+        detail: problem.detail.clone(),
+        retry_helps: problem.retry_helps,
+    }
+}

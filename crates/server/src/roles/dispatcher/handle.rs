@@ -1,0 +1,61 @@
+//! The handle: how everybody else reaches the Dispatcher.
+//!
+//! The Dispatcher answers in microseconds, so whoever has an event handles it there and then, under a lock: a reserve that
+//! finds work costs no change of task or thread. Time is the Ticker's: it sleeps until something is due.
+
+use super::{Dispatcher, Event};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// A cheap handle of the one Dispatcher.
+#[derive(Debug, Clone)]
+pub struct DispatcherHandle {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    dispatcher: Mutex<Dispatcher>,
+    /// Something is due earlier than the Ticker knows.
+    nudge: Notify,
+}
+
+impl DispatcherHandle {
+    /// Takes a Dispatcher in charge.
+    pub fn new(dispatcher: Dispatcher) -> DispatcherHandle {
+        DispatcherHandle {
+            shared: Arc::new(Shared { dispatcher: Mutex::new(dispatcher), nudge: Notify::new() }),
+        }
+    }
+
+    /// Handles an event, and gives those who wait what they may have now.
+    pub fn send(&self, event: Event) {
+        let mut dispatcher = self.lock();
+        let now = dispatcher.clock.now();
+        dispatcher.handle(event, now);
+        dispatcher.serve_waiting(now);
+        let is_due_earlier = dispatcher.is_due_earlier();
+        drop(dispatcher);
+        if is_due_earlier {
+            self.shared.nudge.notify_one();
+        }
+    }
+
+    /// The Ticker: does what is due, for ever.
+    pub async fn tick(self) {
+        loop {
+            let pause = self.lock().run_once();
+            match pause {
+                // Views are built in steps, and others get the lock in between.
+                Some(Duration::ZERO) => tokio::task::yield_now().await,
+                Some(pause) => drop(tokio::time::timeout(pause, self.shared.nudge.notified()).await),
+                None => self.shared.nudge.notified().await,
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Dispatcher> {
+        self.shared.dispatcher.lock().expect("the Dispatcher has not met a contradiction")
+    }
+}
