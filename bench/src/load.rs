@@ -2,9 +2,12 @@
 
 use anyhow::{Context, bail};
 use futures_util::{StreamExt, TryStreamExt, stream};
+use std::ops::Range;
 use std::time::{Duration, Instant};
 use windlass_client::frames::{ClientFrame, DoneChunk, ServerFrame, Verdict, WorkOf};
-use windlass_client::{Client, ConsumeReceiver, ConsumeSocket, Consumer, Output, SubmissionId, SubmitRequest};
+use windlass_client::{
+    Client, ConsumeReceiver, ConsumeSocket, Consumer, Output, SubmissionId, SubmitRequest,
+};
 
 /// How consumers go about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,12 +103,8 @@ pub(crate) async fn consume_by_default(
 
 async fn one_by_one(socket: ConsumeSocket, strategy: &str, end: Instant) -> anyhow::Result<u64> {
     let (mut sender, mut receiver) = socket.split();
-    let reserve = |request| ClientFrame::Reserve {
-        request,
-        max: 1,
-        strategy: strategy.into(),
-        after_reports: true,
-    };
+    let reserve =
+        |request| ClientFrame::Reserve { request, max: 1, strategy: strategy.into(), after_reports: true };
     sender.feed(&reserve(0)).await?;
     sender.flush().await?;
     let mut completed = 0;
@@ -215,9 +214,26 @@ async fn pipelined(socket: ConsumeSocket, strategy: &str, depth: u32, end: Insta
 
 /// Submits `submissions` submissions of `chunks` chunks each, many at a time.
 pub(crate) async fn submit_many(client: &Client, submissions: u64, chunks: u64) -> anyhow::Result<()> {
+    submit_each(client, 0..submissions, |_| SubmitRequest {
+        chunks: Some(chunks),
+        ..SubmitRequest::default()
+    })
+    .await
+    .map(drop)
+}
+
+/// Submits what `request` makes of each number, many at a time; gives the ids in the order of the answers.
+pub(crate) async fn submit_each(
+    client: &Client,
+    numbers: Range<u64>,
+    request: impl Fn(u64) -> SubmitRequest,
+) -> anyhow::Result<Vec<SubmissionId>> {
     const AT_ONCE: usize = 128;
-    let submits = stream::iter(0..submissions).map(|_| async move { submit(client, chunks).await });
-    submits.buffer_unordered(AT_ONCE).try_for_each(|_| async { Ok(()) }).await
+    let submits = stream::iter(numbers).map(|number| {
+        let request = request(number);
+        async move { client.submit(&request).await }
+    });
+    Ok(submits.buffer_unordered(AT_ONCE).try_collect().await?)
 }
 
 /// Submits one submission of `chunks` chunks.

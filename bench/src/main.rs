@@ -3,11 +3,13 @@
 //! `make bench` builds the release binary, runs every section and writes docs/benchmarks.md. A section that misses its bar
 //! makes the run fail.
 
+mod leader;
 mod load;
 mod peer;
 mod process;
 mod report;
 mod sections;
+mod strategies;
 
 use clap::Parser;
 use std::path::PathBuf;
@@ -24,12 +26,24 @@ struct Options {
     /// Where the figures go.
     #[arg(long, default_value = "docs/benchmarks.md")]
     report: PathBuf,
+    /// Which sections: those of `make bench`, or the long ones.
+    #[arg(long, value_enum, default_value_t = Set::Usual)]
+    set: Set,
     /// Only sections whose name contains this.
     #[arg(long, default_value = "")]
     only: String,
     /// Seconds for each measurement.
     #[arg(long, default_value_t = 4)]
     seconds: u64,
+}
+
+/// Sections that are run together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Set {
+    /// `make bench`.
+    Usual,
+    /// What a reserve costs, by strategy.
+    Strategies,
 }
 
 #[tokio::main]

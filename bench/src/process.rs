@@ -106,6 +106,21 @@ impl Server {
         Ok(kib / 1_024.0)
     }
 
+    pub(crate) fn details(&self) -> anyhow::Result<String> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        Ok(status
+            .lines()
+            .filter(|l| l.starts_with("Rss") || l.starts_with("Threads") || l.starts_with("VmHWM"))
+            .map(|l| l.replace(['\t', ' '], ""))
+            .collect::<Vec<_>>()
+            .join(" "))
+    }
+
+    /// Resident memory in bytes.
+    pub(crate) fn resident_bytes(&self) -> anyhow::Result<f64> {
+        Ok(self.resident_mib()? * 1_024.0 * 1_024.0)
+    }
+
     /// Stops the server as an operator would.
     pub(crate) fn stop(mut self) -> anyhow::Result<()> {
         let pid = rustix::process::Pid::from_child(&self.child);

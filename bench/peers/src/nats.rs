@@ -18,12 +18,17 @@ use std::time::{Duration, Instant};
 const STREAM: &str = "JOBS";
 const CONSUMER: &str = "workers";
 const SUBJECT: &str = "jobs";
-/// Messages of one fetch in the recommended mode.
-const BATCH: usize = 200;
+/// Messages of one fetch in the recommended mode, and of all fetches together: each is acknowledged with a sync of its own, so
+/// what a thousand consumers hold in full batches would take longer than a measurement lasts.
+const BATCH_MAX: usize = 200;
+const HELD_MAX: usize = 5_000;
 /// Publishes waiting for their acknowledgement when filling.
 const FILL_AT_ONCE: usize = 1_000;
 /// Messages of one atomic batch, the most that the server takes.
 const ATOMIC_BATCH: u64 = 1_000;
+
+/// The clients' own limits are shorter than what a thousand consumers have to wait for each other.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 const OWN_CONNECTION: &str = "own connection";
 const SHARED: &str = "8 connections";
@@ -102,7 +107,7 @@ impl System for Nats {
 }
 
 async fn connect(url: &str) -> anyhow::Result<Client> {
-    let options = async_nats::ConnectOptions::new().request_timeout(Some(Duration::from_secs(60)));
+    let options = async_nats::ConnectOptions::new().request_timeout(Some(TIMEOUT));
     Ok(options.connect(url).await?)
 }
 
@@ -147,9 +152,10 @@ impl Server for Running {
                     Box::new(OneByOne { client, inbox, inbound })
                 }
                 Mode::Recommended => {
-                    let context = jetstream::new(client);
+                    let mut context = jetstream::new(client);
+                    context.set_timeout(TIMEOUT);
                     let consumer = context.get_consumer_from_stream(CONSUMER, STREAM).await?;
-                    Box::new(Batched { consumer, held: Vec::new() })
+                    Box::new(Batched { consumer, batch: BATCH_MAX.min(HELD_MAX / count), held: Vec::new() })
                 }
             });
         }
@@ -209,12 +215,13 @@ impl Consumer for OneByOne {
 /// Acknowledges a batch, waiting only for the last of it, while the next batch is fetched.
 struct Batched {
     consumer: PullConsumer,
+    batch: usize,
     held: Vec<jetstream::Message>,
 }
 
 impl Batched {
     async fn fetch(&self) -> anyhow::Result<Vec<jetstream::Message>> {
-        let messages = self.consumer.fetch().max_messages(BATCH).messages().await?;
+        let messages = self.consumer.fetch().max_messages(self.batch).messages().await?;
         messages.try_collect().await.map_err(|error| anyhow::anyhow!("a fetch failed: {error}"))
     }
 

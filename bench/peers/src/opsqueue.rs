@@ -10,6 +10,12 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+/// Its strategies for any work.
+const RANDOM: &str = "random";
+const OLDEST: &str = "oldest";
+/// It completes a few chunks a second when many consumers ask at once, and a window must see some of them.
+const WINDOW_SECONDS_MIN: u64 = 10;
+const WINDOW_SECONDS_MIN_OF_MANY: u64 = 30;
 const ONE_SUBMISSION: &str = "one submission";
 const MANY_SUBMISSIONS: &str = "submissions of 1,000";
 
@@ -23,6 +29,7 @@ impl Opsqueue {
         let folder = Folder::new(&self.root)?;
         let mut command = Command::new(&self.driver);
         command.arg("--data").arg(folder.path().join("opsqueue")).args(["--timeout-seconds", "1800"]);
+        command.env("RUST_BACKTRACE", "0");
         for (name, value) in flags {
             command.args([name, value.as_str()]);
         }
@@ -53,11 +60,8 @@ impl Contender for Opsqueue {
         Ok("Opsqueue 0.30.3".into())
     }
 
-    fn ways(&self, mode: Mode, _consumers: usize) -> Vec<&'static str> {
-        match mode {
-            Mode::OneByOne => vec!["one_by_one"],
-            Mode::Recommended => vec!["batched"],
-        }
+    fn ways(&self, _mode: Mode, _consumers: usize) -> Vec<&'static str> {
+        vec![RANDOM, OLDEST]
     }
 
     fn ways_in(&self) -> Vec<&'static str> {
@@ -70,10 +74,16 @@ impl Contender for Opsqueue {
 
     async fn load(&self, task: &Task) -> anyhow::Result<Done> {
         let (machine, ours) = (Machine::read()?, process::ended_children_cpu_seconds());
-        let seconds = task.duration.as_secs().max(1);
+        let least = if task.consumers < 100 { WINDOW_SECONDS_MIN } else { WINDOW_SECONDS_MIN_OF_MANY };
+        let seconds = task.duration.as_secs().max(least);
+        let mode = match task.mode {
+            Mode::OneByOne => "one_by_one",
+            Mode::Recommended => "batched",
+        };
         let printed = self
             .run(&[
-                ("--mode", task.way.into()),
+                ("--mode", mode.into()),
+                ("--strategy", task.way.into()),
                 ("--consumers", task.consumers.to_string()),
                 ("--backlog", task.backlog.to_string()),
                 ("--seconds", seconds.to_string()),

@@ -129,10 +129,13 @@ impl Axis {
         self.from + (value.log10() - self.low) / (self.high - self.low) * (self.to - self.from)
     }
 
-    /// The powers of ten.
+    /// The powers of ten, and what is between them where there are few.
     fn ticks(&self) -> Vec<(f64, f64)> {
+        let steps: &[f64] = if self.high - self.low > 2.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
         let exponents = self.low as i32..=self.high as i32;
-        exponents.map(|it| 10_f64.powi(it)).map(|value| (value, self.at(value))).collect()
+        let values = exponents.flat_map(|it| steps.iter().map(move |step| step * 10_f64.powi(it)));
+        let values = values.filter(|value| value.log10() < self.high + 1e-9);
+        values.map(|value| (value, self.at(value))).collect()
     }
 }
 

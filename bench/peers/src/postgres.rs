@@ -16,14 +16,43 @@ use std::time::Instant;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_postgres::{Client, NoTls, Statement};
 
-/// A reservation is a commit of its own, and so is the completion: a job can take as long as it likes.
-const TWO_COMMITS: &str = "two commits";
-/// The transaction stays open while the job runs: one commit, but a connection for each job that runs.
-const ONE_TRANSACTION: &str = "one transaction";
-const TWO_COMMITS_POOLED: &str = "two commits, 32 connections";
-const ONE_TRANSACTION_POOLED: &str = "one transaction, 32 connections";
+/// A way of consuming.
+struct Way {
+    name: &'static str,
+    /// The transaction stays open while the job runs: one commit, but a connection for each job that runs. Otherwise the
+    /// reservation is a commit of its own, and so is the completion: a job can take as long as it likes.
+    is_held: bool,
+    /// Consumers share this many connections.
+    pool: Option<usize>,
+    /// Jobs taken by one statement.
+    batch: i64,
+}
+
+/// Fewer, busier connections: what a pooler in front of the server is for.
 const POOL: usize = 32;
-const BATCH: i64 = 100;
+
+const ONE_BY_ONE: [Way; 4] = [
+    Way { name: "one transaction", is_held: true, pool: None, batch: 1 },
+    Way { name: "two commits", is_held: false, pool: None, batch: 1 },
+    Way { name: "one transaction, 32 connections", is_held: true, pool: Some(POOL), batch: 1 },
+    Way { name: "two commits, 32 connections", is_held: false, pool: Some(POOL), batch: 1 },
+];
+
+const RECOMMENDED: [Way; 5] = [
+    Way { name: "one transaction of 100", is_held: true, pool: None, batch: 100 },
+    Way { name: "one transaction of 500", is_held: true, pool: None, batch: 500 },
+    Way { name: "two commits of 100", is_held: false, pool: None, batch: 100 },
+    Way { name: "one transaction of 100, 32 connections", is_held: true, pool: Some(POOL), batch: 100 },
+    Way { name: "one transaction of 500, 32 connections", is_held: true, pool: Some(POOL), batch: 500 },
+];
+
+fn ways(mode: Mode) -> &'static [Way] {
+    match mode {
+        Mode::OneByOne => &ONE_BY_ONE,
+        Mode::Recommended => &RECOMMENDED,
+    }
+}
+
 const COPY: &str = "COPY";
 /// Rows of one piece of the COPY stream.
 const COPY_ROWS: u64 = 1_000;
@@ -84,10 +113,9 @@ impl System for Postgres {
         process::version(&binary("postgres")?, "--version")
     }
 
-    fn ways(&self, _mode: Mode, consumers: usize) -> Vec<&'static str> {
-        let own = [ONE_TRANSACTION, TWO_COMMITS];
-        let pooled = [ONE_TRANSACTION_POOLED, TWO_COMMITS_POOLED];
-        own.into_iter().chain(pooled.into_iter().filter(|_| consumers > POOL)).collect()
+    fn ways(&self, mode: Mode, consumers: usize) -> Vec<&'static str> {
+        let ways = ways(mode).iter().filter(|it| it.pool.is_none_or(|pool| pool < consumers));
+        ways.map(|it| it.name).collect()
     }
 
     fn lasting(&self, mode: Mode) -> u64 {
@@ -201,26 +229,21 @@ impl Server for Running {
     }
 
     async fn consumers(&self, mode: Mode, way: &str, count: usize) -> anyhow::Result<Vec<Box<dyn Consumer>>> {
-        let is_held = matches!(way, ONE_TRANSACTION | ONE_TRANSACTION_POOLED);
-        let is_pooled = matches!(way, ONE_TRANSACTION_POOLED | TWO_COMMITS_POOLED);
-        self.client
-            .batch_execute(if is_held { "DROP INDEX IF EXISTS jobs_ready" } else { PARTIAL_INDEX })
-            .await?;
+        let way = ways(mode).iter().find(|it| it.name == way).context("there is no such way")?;
+        let index = if way.is_held { "DROP INDEX IF EXISTS jobs_ready" } else { PARTIAL_INDEX };
+        self.client.batch_execute(index).await?;
         self.client.batch_execute("VACUUM ANALYZE jobs").await?;
         let mut connections = Vec::new();
-        for _ in 0..if is_pooled { POOL } else { count } {
-            connections.push(Connection::open(self.port, is_held).await?);
+        for _ in 0..way.pool.unwrap_or(count) {
+            connections.push(Connection::open(self.port, way.is_held).await?);
         }
-        let max = if mode == Mode::OneByOne { 1 } else { BATCH };
-        let shared = is_pooled.then(|| Arc::new(Pool::new(std::mem::take(&mut connections))));
-        Ok((0..count)
-            .map(|_| -> Box<dyn Consumer> {
-                let pool = shared
-                    .clone()
-                    .unwrap_or_else(|| Arc::new(Pool::new(connections.pop().into_iter().collect())));
-                Box::new(Worker { pool, max, is_held })
-            })
-            .collect())
+        let pools: Vec<Arc<Pool>> = if way.pool.is_some() {
+            vec![Arc::new(Pool::new(connections))]
+        } else {
+            connections.into_iter().map(|it| Arc::new(Pool::new(vec![it]))).collect()
+        };
+        let worker = |pool: &Arc<Pool>| Worker { pool: pool.clone(), max: way.batch, is_held: way.is_held };
+        Ok(pools.iter().cycle().take(count).map(|pool| Box::new(worker(pool)) as Box<dyn Consumer>).collect())
     }
 }
 

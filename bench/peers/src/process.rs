@@ -66,7 +66,11 @@ impl Process {
             }
         };
         let printed = fs::read_to_string(&self.log)?;
-        anyhow::ensure!(status.success(), "{}", printed.lines().last().unwrap_or("it printed nothing"));
+        anyhow::ensure!(
+            status.success(),
+            "{}",
+            printed.trim().lines().last().unwrap_or("it printed nothing")
+        );
         Ok(printed)
     }
 

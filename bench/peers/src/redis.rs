@@ -16,6 +16,9 @@ const STREAM: &str = "jobs";
 const GROUP: &str = "workers";
 /// What one XREADGROUP asks for in the recommended mode.
 const BATCH: usize = 100;
+const LARGE_BATCH: usize = 500;
+const BY_BATCH: &str = "COUNT 100";
+const BY_LARGE_BATCH: &str = "COUNT 500";
 /// Entries of one pipeline when filling.
 const FILL_BATCH: u64 = 1_000;
 
@@ -31,8 +34,11 @@ impl System for Redis {
         process::version(Path::new("redis-server"), "--version")
     }
 
-    fn ways(&self, _mode: Mode, _consumers: usize) -> Vec<&'static str> {
-        vec!["group"]
+    fn ways(&self, mode: Mode, _consumers: usize) -> Vec<&'static str> {
+        match mode {
+            Mode::OneByOne => vec!["COUNT 1"],
+            Mode::Recommended => vec![BY_BATCH, BY_LARGE_BATCH],
+        }
     }
 
     fn lasting(&self, mode: Mode) -> u64 {
@@ -113,19 +119,18 @@ impl Server for Running {
         Ok(filled)
     }
 
-    async fn consumers(
-        &self,
-        mode: Mode,
-        _way: &str,
-        count: usize,
-    ) -> anyhow::Result<Vec<Box<dyn Consumer>>> {
+    async fn consumers(&self, mode: Mode, way: &str, count: usize) -> anyhow::Result<Vec<Box<dyn Consumer>>> {
         let mut consumers: Vec<Box<dyn Consumer>> = Vec::new();
         for nth in 0..count {
             let connection = connect(&self.client).await.context("connecting a consumer")?;
             let group = Group { connection, name: format!("consumer-{nth}") };
             consumers.push(match mode {
                 Mode::OneByOne => Box::new(OneByOne(group)),
-                Mode::Recommended => Box::new(Batched { group, held: Vec::new() }),
+                Mode::Recommended => Box::new(Batched {
+                    group,
+                    count: if way == BY_BATCH { BATCH } else { LARGE_BATCH },
+                    held: Vec::new(),
+                }),
             });
         }
         Ok(consumers)
@@ -185,6 +190,7 @@ impl Consumer for OneByOne {
 /// Reports a batch and reads the next in one round trip.
 struct Batched {
     group: Group,
+    count: usize,
     held: Vec<String>,
 }
 
@@ -193,14 +199,14 @@ impl Consumer for Batched {
     async fn round(&mut self, tally: &mut Tally) -> anyhow::Result<bool> {
         let mut pipeline = Pipeline::with_capacity(3);
         if self.held.is_empty() {
-            self.group.read(&mut pipeline, BATCH);
+            self.group.read(&mut pipeline, self.count);
             let (reply,): (Option<StreamReadReply>,) =
                 pipeline.query_async(&mut self.group.connection).await?;
             self.held = ids(reply);
             return Ok(!self.held.is_empty());
         }
         Group::done(&mut pipeline, &self.held);
-        self.group.read(&mut pipeline, BATCH);
+        self.group.read(&mut pipeline, self.count);
         let (acknowledged, _deleted, reply): (u64, u64, Option<StreamReadReply>) =
             pipeline.query_async(&mut self.group.connection).await?;
         all_counted(acknowledged, self.held.len())?;

@@ -187,8 +187,11 @@ fn losses(figures: &Figures) -> String {
     lines.join("\n")
 }
 
+/// Some figure of a backlog.
+type OfBacklog = fn(&Backlog) -> Option<f64>;
+
 fn backlog_losses(figures: &Figures) -> Vec<String> {
-    let kinds: [(&str, fn(&Backlog) -> Option<f64>); 3] = [
+    let kinds: [(&str, OfBacklog); 3] = [
         ("a lone consumer's reserve", |it| it.reserve_us),
         ("memory", |it| Some(it.memory_bytes)),
         ("disk", |it| Some(it.disk_bytes)),
@@ -318,7 +321,7 @@ pub(crate) fn plots(figures: &Figures) -> Vec<(&'static str, String)> {
             points.collect()
         })
     };
-    let over_backlog = |of: fn(&Backlog) -> Option<f64>| {
+    let over_backlog = |of: OfBacklog| {
         lines(figures, |name| {
             let own = figures.backlogs.iter().filter(|it| it.system == name);
             own.filter_map(|it| Some((it.chunks as f64, of(it)?))).collect()

@@ -256,11 +256,14 @@ impl Consumer for Pipelined {
     }
 }
 
+/// What stops the client library's own loop, and what it ends with.
+type Loop = (oneshot::Sender<()>, JoinHandle<Result<windlass_client::Tally, ClientError>>);
+
 /// The client library's own loop, with work that does nothing.
 struct ByDefault {
     client: Client,
     left: Arc<AtomicI64>,
-    running: Option<(oneshot::Sender<()>, JoinHandle<Result<windlass_client::Tally, ClientError>>)>,
+    running: Option<Loop>,
 }
 
 impl ByDefault {
@@ -268,7 +271,7 @@ impl ByDefault {
         ByDefault { client: client.clone(), left: left.clone(), running: None }
     }
 
-    fn start(&self) -> (oneshot::Sender<()>, JoinHandle<Result<windlass_client::Tally, ClientError>>) {
+    fn start(&self) -> Loop {
         let (stop, stopped) = oneshot::channel();
         let consumer =
             windlass_client::Consumer::builder(self.client.clone()).strategy(Strategy::OldestFirst);

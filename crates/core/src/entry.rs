@@ -5,7 +5,9 @@
 //!   renumbered. An unknown command number does not decode.
 
 use crate::batch::change::Change;
+use crate::batch::roster::Enlist;
 use crate::batch::submissions::{ChunkCounts, SubmissionState, Submit, Traits};
+use crate::batch::weights::{Weigh, Weights};
 use crate::ids::{Attempt, ChunkIndex, ContinuationToken, Epoch, SenderId, Shard, SubmissionId};
 use crate::time::At;
 use minicbor::bytes::ByteVec;
@@ -110,6 +112,12 @@ pub enum Command {
     /// Says anew what is said of a running submission, or holds it back, or lets it go on.
     #[n(7)]
     Change(#[n(0)] Change),
+    /// Notes who may hold work under a hard limit.
+    #[n(8)]
+    Enlist(#[n(0)] Enlist),
+    /// Sets the weights of a field's values.
+    #[n(9)]
+    Weigh(#[n(0)] Weigh),
 }
 
 impl Command {
@@ -123,6 +131,8 @@ impl Command {
             Command::Cancel(_) => "cancel",
             Command::RetryFailed(_) => "retry_failed",
             Command::Change(_) => "change",
+            Command::Enlist(_) => "enlist",
+            Command::Weigh(_) => "weigh",
         }
     }
 }
@@ -267,6 +277,9 @@ pub enum Outcome {
     /// The submission is as the change asked for; it may have been so before.
     #[n(7)]
     Changed,
+    /// It is noted.
+    #[n(8)]
+    Noted,
 }
 
 /// What became of one chunk of a complete or fail.
@@ -384,6 +397,13 @@ pub enum Effect {
         submission: SubmissionId,
         /// What they go by now.
         traits: Traits,
+    },
+    /// The weights of a field's values are these from now on.
+    Weighed {
+        /// The field.
+        field: String,
+        /// The weights of all values that have one.
+        weights: Weights,
     },
     /// These chunks are done and must not be handed out any more.
     Done {

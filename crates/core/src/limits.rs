@@ -109,8 +109,14 @@ pub const WIDE_VIEWS_MAX: usize = 64;
 /// A strategy that nobody has used for so long is forgotten, with its views.
 pub const STRATEGY_IDLE_MS_MAX: u64 = 60_000;
 
-/// Values in work that an explanation or an overview looks at for each limit: about a millisecond.
+/// Values in work that an explanation looks at for each limit: about a millisecond.
 pub const VALUES_LOOKED_AT_MAX: usize = 10_000;
+
+/// Values that an overview looks at for one field, and for all limits together: it is asked for once a second and more.
+pub const OVERVIEW_VALUES_MAX: usize = 4_000;
+
+/// Reservations of sessions that an overview counts: a few milliseconds.
+pub const OVERVIEW_RESERVATIONS_MAX: usize = 100_000;
 
 /// Submissions that an explanation counts ahead of one: a few milliseconds, in which nobody is served.
 pub const COUNTED_AHEAD_MAX: u64 = 100_000;
@@ -123,3 +129,9 @@ pub const TURNS_SHOWN: usize = 5;
 
 /// Submissions that a view under construction takes in at a time: a few milliseconds, in which nobody else is served.
 pub const VIEW_BUILD_STEP: usize = 8_192;
+
+/// Sessions named in one entry about who may hold work under a hard limit: a group of connects, not all of them.
+pub const ROSTER_SESSIONS_PER_COMMAND_MAX: usize = 1_000;
+
+/// Values of a field with a weight of their own: they are one row, and in memory.
+pub const WEIGHTS_PER_FIELD_MAX: usize = 10_000;

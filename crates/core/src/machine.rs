@@ -5,8 +5,14 @@
 //! - An entry of an epoch that has ended changes nothing.
 //! - Time never goes back.
 
+use crate::batch::roster::Roster;
 use crate::batch::state::{BatchState, Unsettled};
-use crate::batch::{change, end, settle, submissions::Submit, submit};
+use crate::batch::{
+    change, end, settle,
+    submissions::Submit,
+    submit,
+    weights::{self, Weights},
+};
 use crate::dedup::{self, Known, RequestId, Window};
 use crate::entry::{Applied, Command, Entry, Lead, Outcome, Refusal};
 use crate::ids::{Epoch, Shard, SubmissionId};
@@ -25,6 +31,7 @@ pub struct Machine<T> {
     tables: T,
     own: MachineRow,
     batch: BatchState,
+    roster: Roster,
 }
 
 /// The machine's own row.
@@ -59,7 +66,8 @@ impl<T: Tables> Machine<T> {
             },
         };
         let batch = BatchState::open(&tables);
-        Machine { tables, own, batch }
+        let roster = Roster::open(&tables);
+        Machine { tables, own, batch, roster }
     }
 
     /// Applies one entry. Call [`Machine::flush`] after the last entry of a batch.
@@ -80,6 +88,8 @@ impl<T: Tables> Machine<T> {
             Command::Cancel(it) => end::cancel(batch, tables, at, it.submission),
             Command::RetryFailed(it) => end::retry_failed(batch, tables, it.submission),
             Command::Change(it) => change::change(batch, tables, &it),
+            Command::Enlist(it) => self.roster.enlist(tables, at, &it),
+            Command::Weigh(it) => weights::weigh(tables, it),
         }
     }
 
@@ -147,6 +157,21 @@ impl<T: Tables> Machine<T> {
     /// The batch room.
     pub const fn batch(&self) -> &BatchState {
         &self.batch
+    }
+
+    /// Who may hold work under a hard limit.
+    pub const fn roster(&self) -> &Roster {
+        &self.roster
+    }
+
+    /// The weights of the values of every field that has some.
+    pub fn weights(&self) -> impl Iterator<Item = (String, Weights)> {
+        weights::all_weights(&self.tables)
+    }
+
+    /// The weights of a field's values.
+    pub fn weights_of(&self, field: &str) -> Weights {
+        weights::weights_of(&self.tables, field)
     }
 
     /// What can be handed out, submission by submission: what a new leader's reserver starts from. Everything must be

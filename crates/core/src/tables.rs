@@ -34,11 +34,15 @@ pub enum Table {
     Found = 10,
     /// What strategies go by of running submissions; small, so that a start need not read payloads.
     Traits = 11,
+    /// Sessions and leases that may hold work under a hard limit.
+    Roster = 12,
+    /// Weights of values, a row for each field.
+    Weights = 13,
 }
 
 impl Table {
     /// Every table, in the order of its number.
-    pub const ALL: [Table; 11] = [
+    pub const ALL: [Table; 13] = [
         Table::Meta,
         Table::Submissions,
         Table::Abouts,
@@ -50,6 +54,8 @@ impl Table {
         Table::RepliesByTime,
         Table::Found,
         Table::Traits,
+        Table::Roster,
+        Table::Weights,
     ];
 
     /// The table's number as stored.
@@ -76,6 +82,8 @@ impl Table {
             Table::RepliesByTime => "replies_by_time",
             Table::Found => "found",
             Table::Traits => "traits",
+            Table::Roster => "roster",
+            Table::Weights => "weights",
         }
     }
 }
@@ -278,6 +286,8 @@ mod tests {
                 (9, "replies_by_time"),
                 (10, "found"),
                 (11, "traits"),
+                (12, "roster"),
+                (13, "weights"),
             ]
         );
     }

@@ -8,7 +8,9 @@ use minicbor::{Decoder, Encoder};
 use windlass_core::audit;
 use windlass_core::batch::change::{Change, Changes};
 use windlass_core::batch::chunks::{Place, Trouble};
+use windlass_core::batch::roster::Enlist;
 use windlass_core::batch::submissions::{Input, MetaValue, Metadata, OnFailure, SubmissionState, Submit};
+use windlass_core::batch::weights::Weigh;
 use windlass_core::entry::{
     Cancel, Command, Complete, Done, Entry, EntryGroup, Fail, FailedAttempt, Lead, Outcome, Output, Refusal,
     RetryFailed, Sent, Settled,
@@ -48,7 +50,8 @@ fn every_kind_of_row_is_stored_in_these_bytes() {
     let machine = scripted();
     audit::check(&machine);
     let lines = lines_of(&machine);
-    for table in Table::ALL {
+    let elsewhere = [Table::Roster, Table::Weights];
+    for table in Table::ALL.into_iter().filter(|table| !elsewhere.contains(table)) {
         assert!(
             lines.iter().any(|line| line.starts_with(&format!("{} ", table.name()))),
             "the script writes to {}",
@@ -74,6 +77,23 @@ fn a_change_rewrites_these_rows_and_no_other() {
     assert_eq!(written.collect::<Vec<_>>(), CHANGED_ROWS);
     let removed = before.iter().filter(|line| !after.iter().any(|it| key(it) == key(line)));
     assert_eq!(removed.collect::<Vec<_>>(), REMOVED_ROWS);
+}
+
+#[test]
+fn the_roster_and_weights_are_stored_in_these_rows_and_no_other() {
+    let mut machine = scripted();
+    let before = lines_of(&machine);
+    for command in [full_enlist(), full_weigh()] {
+        assert_eq!(machine.apply(entry(99, command)).outcome, Outcome::Noted);
+    }
+    machine.flush();
+    audit::check(&machine);
+    let after = lines_of(&machine);
+    let written = after.iter().filter(|line| !before.contains(line) && !line.starts_with("meta "));
+    assert_eq!(written.collect::<Vec<_>>(), ROSTER_AND_WEIGHTS_ROWS);
+    let again = Machine::open(tables_of(&after.iter().map(String::as_str).collect::<Vec<_>>()));
+    assert_eq!(again.roster(), machine.roster());
+    assert!(again.weights().eq(machine.weights()));
 }
 
 #[test]
@@ -104,7 +124,7 @@ fn a_command_that_this_build_does_not_know_is_refused_with_its_whole_group() {
     let mut group = bytes(commands()[4].2);
     // The command is an array of its number and its one field: 82 05 81 81 1b …
     let at = group.windows(4).position(|it| it == [0x82, 0x05, 0x81, 0x81]).unwrap() + 1;
-    for number in [0, 8, 23] {
+    for number in [0, 10, 23] {
         group[at] = number;
         assert!(EntryGroup::from_bytes(&group).is_err(), "command number {number}");
     }
@@ -202,6 +222,15 @@ fn full_changes() -> Changes {
     }
 }
 
+fn full_enlist() -> Command {
+    Command::Enlist(Enlist { joined: vec![7, 1 << 60], left: vec![9], leases_ms: 60_000 })
+}
+
+fn full_weigh() -> Command {
+    let weights = [("acme".to_owned(), Some(3)), ("zeta".to_owned(), None)];
+    Command::Weigh(Weigh { field: "company".into(), weights: weights.into() })
+}
+
 fn inline_submit() -> Submit {
     Submit { input: Input::Inline(ByteVec::from(vec![0xca, 0xfe])), ..Submit::new(1) }
 }
@@ -221,6 +250,8 @@ fn commands() -> Vec<(&'static str, Command, &'static str)> {
         ("retry_failed", Command::RetryFailed(RetryFailed { submission }), RETRY_FAILED),
         ("change", Command::Change(Change { submission, changes: full_changes() }), CHANGE),
         ("pause", Command::Change(Change { submission, changes: Changes::pausing(true) }), PAUSE),
+        ("enlist", full_enlist(), ENLIST),
+        ("weigh", full_weigh(), WEIGH),
         ("submit of defaults", Command::Submit(Submit::new(1_000_000_000)), SUBMIT_OF_DEFAULTS),
         ("submit inline", Command::Submit(inline_submit()), SUBMIT_INLINE),
     ]
@@ -254,6 +285,7 @@ fn outcomes() -> Vec<(Outcome, &'static str)> {
         Outcome::Cancelled,
         Outcome::Retried { chunks: 5 },
         Outcome::Changed,
+        Outcome::Noted,
     ];
     all.extend(refusals.map(Outcome::Refused));
     assert_eq!(all.len(), OUTCOMES.len());
@@ -354,6 +386,8 @@ const CANCEL: &str = "85031b000001977420dc0019feed01818209820581811b0123456789ab
 const RETRY_FAILED: &str = "85031b000001977420dc0019feed01818209820681811b0123456789abcdef";
 const CHANGE: &str = "85031b000001977420dc0019feed01818209820781821b0123456789abcdef8707a1646d6f64658202816466756c6c816473697a65f5091901f400";
 const PAUSE: &str = "85031b000001977420dc0019feed01818209820781821b0123456789abcdef84f6a080f5";
+const ENLIST: &str = "85031b000001977420dc0019feed018182098208818382071b1000000000000000810919ea60";
+const WEIGH: &str = "85031b000001977420dc0019feed018182098209818267636f6d70616e79a26461636d6503647a657461f6";
 const SUBMIT_OF_DEFAULTS: &str =
     "85031b000001977420dc0019feed01818209820281881a3b9aca00a00040820080051903e800";
 const SUBMIT_INLINE: &str = "85031b000001977420dc0019feed018182098202818801a0004082028142cafe051903e800";
@@ -366,6 +400,7 @@ const OUTCOMES: &[&str] = &[
     "820480",
     "82058105",
     "820780",
+    "820880",
     "82068182018104",
     "820681820281184d",
     "820681820382184d00",
@@ -418,6 +453,13 @@ const ROWS_OF_THE_FIRST_BUILD: &[&str] = &[
 const TRAITS_ROWS: &[&str] = &[
     "traits 02ac73ba00800000 = 8320a3646d6f646582028167707265766965776473697a658201812466757267656e74820081f5f4",
     "traits 02ac73ba02c00000 = 8300a0f4",
+];
+
+const ROSTER_AND_WEIGHTS_ROWS: &[&str] = &[
+    "roster 0000000000000007 = ",
+    "roster 1000000000000000 = ",
+    "roster 6c6561736573 = 1b000001977421c6c3",
+    "weights 636f6d70616e79 = a16461636d6503",
 ];
 
 /// What a change writes, in the place of rows with the same key or anew.

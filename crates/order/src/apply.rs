@@ -142,8 +142,12 @@ impl Applier {
         }
         machine.flush();
         let (epoch, at, token_key) = (machine.epoch(), machine.at(), machine.token_key());
-        let reserver = Box::new(Reserver::new(epoch, token_key, seed, machine.unsettled()));
-        let event = RoleEvent::Led { epoch, at, token_key, reserver };
+        let mut reserver = Box::new(Reserver::new(epoch, token_key, seed, machine.unsettled()));
+        for (field, weights) in machine.weights() {
+            reserver.ready_mut().set_weights(&field, weights);
+        }
+        let roster = machine.roster().clone();
+        let event = RoleEvent::Led { epoch, at, token_key, reserver, roster };
         Told::Led { claim: token, event }
     }
 }

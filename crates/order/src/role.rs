@@ -8,6 +8,7 @@
 use std::sync::{Mutex, MutexGuard};
 use tokio::sync::mpsc::UnboundedSender;
 use windlass_core::batch::reserver::Reserver;
+use windlass_core::batch::roster::Roster;
 use windlass_core::entry::Effect;
 use windlass_core::ids::{ContinuationToken, Epoch};
 use windlass_core::time::At;
@@ -25,6 +26,8 @@ pub enum RoleEvent {
         token_key: [u8; 16],
         /// What can be handed out, none of it out.
         reserver: Box<Reserver>,
+        /// Who may still hold work of an earlier leadership under a hard limit.
+        roster: Roster,
     },
     /// What the applied commands of one group ask of the leader, in order.
     Effects {
@@ -129,7 +132,13 @@ mod tests {
 
     fn led(epoch: u32) -> RoleEvent {
         let reserver = Box::new(Reserver::new(Epoch(epoch), [0; 16], 0, std::iter::empty()));
-        RoleEvent::Led { epoch: Epoch(epoch), at: At::from_ms(5), token_key: [0; 16], reserver }
+        RoleEvent::Led {
+            epoch: Epoch(epoch),
+            at: At::from_ms(5),
+            token_key: [0; 16],
+            reserver,
+            roster: Roster::default(),
+        }
     }
 
     fn effects(ms: u64) -> RoleEvent {

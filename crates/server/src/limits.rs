@@ -68,3 +68,7 @@ pub const BULK_IN_FLIGHT_MAX: usize = 256;
 
 /// Refusals that a bulk verb tells one by one: enough to see what is wrong.
 pub const BULK_REFUSALS_SHOWN: usize = 20;
+
+/// How much longer than asked for leases under hard limits are noted in the log: one entry a minute at most, and a new
+/// leader waits up to a minute longer than it needs to.
+pub const LEASE_COVER_MS: u64 = 60_000;

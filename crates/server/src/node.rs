@@ -6,7 +6,7 @@ use crate::http;
 use crate::http::accept::AcceptOptions;
 use crate::metrics;
 use crate::roles::announcer::Announcer;
-use crate::roles::dispatcher::{Dispatcher, DispatcherHandle, Event};
+use crate::roles::dispatcher::{Dispatcher, DispatcherHandle, Event, Note};
 use crate::service::Service;
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -16,9 +16,10 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use windlass_core::batch::reserver::LostTooOften;
+use windlass_core::batch::roster::Enlist;
 use windlass_core::entry::{Command, Effect, Fail, FailedAttempt};
 use windlass_core::ids::SubmissionId;
-use windlass_core::limits::CHUNKS_PER_SETTLE_MAX;
+use windlass_core::limits::ROSTER_SESSIONS_PER_COMMAND_MAX;
 use windlass_order::{Order, OrderFault, OrderOptions, RoleEvent};
 use windlass_store::fault::StoreFault;
 use windlass_store::folder::DataFolder;
@@ -99,8 +100,8 @@ impl Node {
         let order = Order::open(options, tables, role_events).await?;
 
         let clock = Clock::start();
-        let (lost_out, lost) = mpsc::unbounded_channel();
-        let dispatcher = DispatcherHandle::new(Dispatcher::new(clock, config.session_times(), lost_out));
+        let (notes_out, notes) = mpsc::unbounded_channel();
+        let dispatcher = DispatcherHandle::new(Dispatcher::new(clock, config.session_times(), notes_out));
         let ticking = dispatcher.clone().tick();
         let accept = AcceptOptions {
             header_timeout: Duration::from_millis(config.header_timeout_ms),
@@ -110,7 +111,7 @@ impl Node {
         let roles = vec![
             tokio::spawn(ticking),
             tokio::spawn(tell_roles(service.clone(), roles)),
-            tokio::spawn(count_losses(service.clone(), lost)),
+            tokio::spawn(take_notes(service.clone(), notes)),
         ];
         let router = http::router(service.clone());
         let accepting = tokio::spawn(http::accept::serve(listener, router, accept, service.stop().clone()));
@@ -194,10 +195,10 @@ fn ignore_missing(error: std::io::Error) -> std::io::Result<()> {
 async fn tell_roles(service: Service, mut events: mpsc::UnboundedReceiver<RoleEvent>) {
     while let Some(event) = events.recv().await {
         let told = match event {
-            RoleEvent::Led { at, token_key, reserver, .. } => {
+            RoleEvent::Led { at, token_key, reserver, roster, .. } => {
                 service.abouts().forget_all();
                 service.set_token_key(Some(token_key));
-                Event::Led { at, reserver }
+                Event::Led { at, reserver, roster }
             }
             RoleEvent::Effects { at, effects } => {
                 // Before the Dispatcher hears of it: what it hands out from there on goes out with what is said now.
@@ -218,20 +219,34 @@ async fn tell_roles(service: Service, mut events: mpsc::UnboundedReceiver<RoleEv
     }
 }
 
-/// Counts the loss of a chunk whose consumers keep vanishing as a failed attempt; many that were lost together at once.
-async fn count_losses(service: Service, mut lost: mpsc::UnboundedReceiver<LostTooOften>) {
+/// Puts what the Dispatcher noted into the log, many at once: losses that count as failed attempts, and sessions that
+/// hold no work under hard limits any more.
+async fn take_notes(service: Service, mut notes: mpsc::UnboundedReceiver<Note>) {
     let mut some = Vec::new();
-    while lost.recv_many(&mut some, CHUNKS_PER_SETTLE_MAX).await > 0 {
+    while notes.recv_many(&mut some, ROSTER_SESSIONS_PER_COMMAND_MAX).await > 0 {
+        let mut left = Vec::new();
         let mut by_submission: BTreeMap<SubmissionId, Vec<FailedAttempt>> = BTreeMap::new();
-        for LostTooOften { chunk, attempt, losses } in some.drain(..) {
-            let reason = format!("{losses} consumers vanished while they worked on this chunk");
-            let failed = FailedAttempt { chunk: chunk.chunk, attempt, reason };
-            by_submission.entry(chunk.submission).or_default().push(failed);
+        for note in some.drain(..) {
+            match note {
+                Note::Left(session) => left.push(session.0),
+                Note::Lost(LostTooOften { chunk, attempt, losses }) => {
+                    let reason = format!("{losses} consumers vanished while they worked on this chunk");
+                    let failed = FailedAttempt { chunk: chunk.chunk, attempt, reason };
+                    by_submission.entry(chunk.submission).or_default().push(failed);
+                }
+            }
         }
         for (submission, failed) in by_submission {
             let chunks = failed.len();
             if let Err(problem) = service.propose(Command::Fail(Fail { submission, failed })).await {
                 tracing::warn!(%submission, chunks, %problem, "losses could not be counted");
+            }
+        }
+        if !left.is_empty() {
+            let enlist = Enlist { left, ..Enlist::default() };
+            if let Err(problem) = service.propose(Command::Enlist(enlist)).await {
+                // They stay on the roster: after the next change of leader their grace time is waited for.
+                tracing::warn!(%problem, "sessions could not be taken off the roster");
             }
         }
     }

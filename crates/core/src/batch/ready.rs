@@ -12,8 +12,10 @@ use super::deck::{Deck, Side};
 use super::strategy::Strategy;
 use super::submissions::Traits;
 use super::values::{FewValues, ValueCounts};
+use super::views::explain::{Elsewhere, Explanation, Subject, SubmissionSeen};
+use super::views::overview::{FieldKnown, FieldSeen, LimitsReached, StrategyInUse};
 use super::views::{self, Candidate, PlanId, Views};
-use crate::ids::{ChunkIndex, SubmissionId};
+use crate::ids::{ChunkIndex, ChunkName, SubmissionId};
 use crate::seeded::Seeded;
 use crate::time::At;
 use std::collections::{BTreeMap, BTreeSet};
@@ -239,6 +241,51 @@ impl Ready {
         let slot = *self.by_id.get(&submission).expect("a submission with a chunk out is known");
         let item = self.items[slot as usize].as_ref().expect("a known submission has its item");
         self.views.count(&item.values, is_out);
+    }
+
+    /// What a plan whose views are built would give next, and why; the caller fills in what is out and delayed.
+    pub(super) fn explain(&self, plan: PlanId, chance: Seeded, elsewhere: Elsewhere) -> Option<Explanation> {
+        let elsewhere = Elsewhere { paused: self.paused_chunks, ..elsewhere };
+        self.views.explain(plan, chance, elsewhere, |slot| {
+            let item = self.items[slot as usize].as_ref().expect("a view knows running submissions only");
+            let chunk = item.deck.first().expect("a view knows submissions with ready chunks only");
+            ChunkName { submission: item.id, chunk }
+        })
+    }
+
+    /// Why a submission is or is not handed out by a plan whose views are built; the caller fills in what is out and delayed.
+    pub(super) fn explain_submission(
+        &self,
+        plan: PlanId,
+        submission: SubmissionId,
+        out: u64,
+        delayed: (u64, Option<At>),
+    ) -> Option<SubmissionSeen> {
+        let slot = *self.by_id.get(&submission)?;
+        let item = self.items[slot as usize].as_ref().expect("a known submission has its item");
+        let (is_paused, ready, (delayed, retry_at)) = (item.is_paused, item.deck.len(), delayed);
+        let subject = Subject { it: item.candidate(slot), is_paused, ready, out, delayed, retry_at };
+        self.views.explain_submission(plan, subject)
+    }
+
+    /// The metadata fields that are known, by name.
+    pub fn fields_known(&self) -> Vec<FieldKnown> {
+        self.views.fields_known()
+    }
+
+    /// The values of a field that have work, the `limit` with the most first.
+    pub fn field_seen(&self, field: &str, limit: usize) -> FieldSeen {
+        self.views.field_seen(field, limit)
+    }
+
+    /// The values that have reached a limit with work waiting behind them, the `limit` worst first.
+    pub fn limits_reached(&self, limit: usize) -> LimitsReached {
+        self.views.limits_reached(limit)
+    }
+
+    /// The strategies in use.
+    pub fn strategies_in_use(&self) -> Vec<StrategyInUse> {
+        self.views.strategies_in_use()
     }
 
     /// What is known of the values of a field.

@@ -17,9 +17,12 @@ use super::strategy::Strategy;
 use super::submissions::Traits;
 use super::tokens::AttemptToken;
 use super::views::PlanId;
+use super::views::explain::{Elsewhere, Explanation, SubmissionSeen};
 use crate::entry::Effect;
 use crate::ids::{Attempt, ChunkIndex, ChunkName, Epoch, SubmissionId};
-use crate::limits::{CHUNKS_PER_RESERVE_MAX, CONSUMER_LOSSES_PER_FAILURE, LOSS_DELAY_MS};
+use crate::limits::{
+    CHUNKS_PER_RESERVE_MAX, CONSUMER_LOSSES_PER_FAILURE, LOSS_DELAY_MS, OVERVIEW_RESERVATIONS_MAX,
+};
 use crate::seeded::Seeded;
 use crate::time::At;
 use std::collections::{BTreeMap, BTreeSet};
@@ -174,6 +177,34 @@ impl Reserver {
         &mut self.ready
     }
 
+    /// How many chunks each session works on, and whether there are more than were counted.
+    pub fn out_by_session(&self) -> (BTreeMap<SessionId, u64>, bool) {
+        let mut held = BTreeMap::new();
+        for (session, _) in self.by_session.iter().take(OVERVIEW_RESERVATIONS_MAX) {
+            *held.entry(*session).or_default() += 1;
+        }
+        (held, self.by_session.len() > OVERVIEW_RESERVATIONS_MAX)
+    }
+
+    /// How many chunks callers without a session work on.
+    pub fn leased_len(&self) -> usize {
+        self.by_deadline.len()
+    }
+
+    /// What a plan whose views are built would give next, and why. Nothing is changed by it.
+    pub fn explain(&self, plan: PlanId) -> Option<Explanation> {
+        let (out, delayed) = (self.out.len() as u64, self.delayed.len() as u64);
+        self.ready.explain(plan, self.chance.clone(), Elsewhere { paused: 0, out, delayed })
+    }
+
+    /// Why a submission is or is not handed out by a plan whose views are built; none if it does not run.
+    pub fn explain_submission(&self, plan: PlanId, submission: SubmissionId) -> Option<SubmissionSeen> {
+        let delayed = names_of(&self.delayed, submission);
+        let retry_at = delayed.iter().filter_map(|name| self.delayed.get(name).copied()).min();
+        let out = names_of(&self.out, submission).len() as u64;
+        self.ready.explain_submission(plan, submission, out, (delayed.len() as u64, retry_at))
+    }
+
     /// Hands out up to `max` chunks by the plan; nothing only if nothing that it may give is ready, or if its views are
     /// still being built.
     pub fn reserve(&mut self, holder: Holder, max: usize, plan: PlanId) -> Vec<HandOut> {
@@ -307,6 +338,7 @@ impl Reserver {
                 let out = names_of(&self.out, *submission).len();
                 self.ready.change_traits(*submission, traits, out);
             }
+            Effect::Weighed { field, weights } => self.ready.set_weights(field, weights.clone()),
             Effect::Done { submission, chunks, .. } => {
                 chunks
                     .iter()

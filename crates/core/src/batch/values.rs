@@ -127,7 +127,8 @@ impl Values {
     }
 
     fn new_value(&mut self, field: FieldId, value: Option<Arc<MetaValue>>) -> ValueId {
-        let fresh = Value { field, value, references: 1, submissions: 0, since: 0, counts: ValueCounts::default() };
+        let fresh =
+            Value { field, value, references: 1, submissions: 0, since: 0, counts: ValueCounts::default() };
         match self.free_values.pop() {
             Some(id) => {
                 self.values[id.0 as usize] = fresh;

@@ -3,7 +3,9 @@
 use crate::room::{Handed, Room};
 use minicbor::bytes::ByteVec;
 use windlass_core::batch::change::{Change, Changes};
+use windlass_core::batch::roster::Enlist;
 use windlass_core::batch::submissions::{Input, MetaValue, OnFailure, SubmissionState, Submit};
+use windlass_core::batch::weights::Weigh;
 use windlass_core::entry::{
     Cancel, Command, Complete, Done, Entry, Fail, FailedAttempt, Lead, Output, RetryFailed,
 };
@@ -104,7 +106,18 @@ impl Chooser {
             18..49 => Command::Complete(Complete { submission, done: self.done(room, handed) }),
             49..76 => Command::Fail(Fail { submission, failed: self.failed(room, handed) }),
             76..80 => Command::Cancel(Cancel { submission }),
-            80..91 => Command::Change(Change { submission, changes: self.changes() }),
+            80..88 => Command::Change(Change { submission, changes: self.changes() }),
+            88..90 => {
+                let mut sessions = || (0..self.chance.below(3)).map(|_| self.chance.below(6)).collect();
+                let (joined, left) = (sessions(), sessions());
+                Command::Enlist(Enlist { joined, left, leases_ms: self.chance.below(2) * 5_000 })
+            }
+            90..92 => {
+                let weight = |chance: &mut Seeded| chance.below(5).checked_sub(1).map(|it| it as u32);
+                let weights =
+                    (0..self.chance.below(3)).map(|value| (value.to_string(), weight(&mut self.chance)));
+                Command::Weigh(Weigh { field: "size".into(), weights: weights.collect() })
+            }
             _ => {
                 // Most submissions have nothing to retry: look for one that has.
                 let is_failed = |it: &Handed| it.chunks.iter().any(|chunk| chunk.is_failed(it.round));

@@ -17,6 +17,11 @@ pub(crate) fn agrees(machine: &Machine<MemoryTables>, room: &Room, chance: &mut 
     let unknown = SubmissionId::from_u64(1).expect("1 is an id");
     assert_eq!((machine.show(unknown), machine.results(unknown, ChunkIndex(0), 9)), (None, None));
 
+    let enlisted: Vec<u64> = machine.roster().sessions().iter().map(|session| session.0).collect();
+    assert!(enlisted.iter().eq(&room.enlisted), "{enlisted:?} are on the roster");
+    assert_eq!(machine.roster().leases_until(), room.leases_until);
+    assert!(machine.weights().eq(room.weights.clone()));
+
     for (id, handed) in &room.submissions {
         assert_eq!(machine.show(*id), Some(view(*id, handed)));
         results_agree(machine, *id, handed);

@@ -338,7 +338,7 @@ impl Leader {
                     Some(retry_at) => drop(self.known.insert(name, Whereabouts::Delayed(*retry_at))),
                 }
             }
-            Effect::Changed { .. } => {}
+            Effect::Changed { .. } | Effect::Weighed { .. } => {}
             Effect::Over { submission, .. } => {
                 self.known.retain(|name, _| name.submission != *submission);
                 self.losses.retain(|name, _| name.submission != *submission);

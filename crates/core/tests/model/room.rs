@@ -1,13 +1,15 @@
 //! The naive model of the batch room: every chunk has its own state, every answer is found by looking at all of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use windlass_core::batch::change::{Change, Changes};
+use windlass_core::batch::roster::Enlist;
 use windlass_core::batch::settle::FailureRow;
 use windlass_core::batch::state::Unsettled;
 use windlass_core::batch::submissions::{
     ChunkCounts, OnFailure, Submission, SubmissionState, Submit, Traits,
 };
+use windlass_core::batch::weights::{Weigh, Weights};
 use windlass_core::entry::{
     Applied, Command, Complete, Effect, Entry, Fail, FailedAttempt, Outcome, Output, Refusal, Settled,
 };
@@ -23,6 +25,9 @@ pub(crate) struct Room {
     pub(crate) submissions: BTreeMap<SubmissionId, Handed>,
     /// Oldest first.
     pub(crate) replies: Vec<Reply>,
+    pub(crate) enlisted: BTreeSet<u64>,
+    pub(crate) leases_until: At,
+    pub(crate) weights: BTreeMap<String, Weights>,
 }
 
 /// A submission that was handed in.
@@ -174,6 +179,8 @@ impl Room {
             Command::Cancel(it) => self.cancel(it.submission),
             Command::RetryFailed(it) => self.retry_failed(it.submission),
             Command::Change(it) => self.change(it),
+            Command::Enlist(it) => self.enlist(it),
+            Command::Weigh(it) => self.weigh(it),
         }
     }
 
@@ -315,6 +322,30 @@ impl Room {
             outcome: Outcome::Retried { chunks: counts.unsettled() },
             effects: vec![Effect::Ready { submission: id, round, ranges, counts, traits }],
         }
+    }
+
+    fn enlist(&mut self, it: &Enlist) -> Applied {
+        self.enlisted.extend(&it.joined);
+        self.enlisted.retain(|session| !it.left.contains(session));
+        if it.leases_ms > 0 {
+            self.leases_until = self.leases_until.max(self.at.after_ms(it.leases_ms));
+        }
+        answered(Outcome::Noted)
+    }
+
+    fn weigh(&mut self, it: &Weigh) -> Applied {
+        if let Some(problem) = it.problem() {
+            return Applied::refused(Refusal::Malformed { problem });
+        }
+        let weights = self.weights.entry(it.field.clone()).or_default();
+        for (value, weight) in &it.weights {
+            weights.remove(value);
+            weights.extend(weight.map(|weight| (value.clone(), weight)));
+        }
+        let weights = weights.clone();
+        self.weights.retain(|_, weights| !weights.is_empty());
+        let effects = vec![Effect::Weighed { field: it.field.clone(), weights }];
+        Applied { outcome: Outcome::Noted, effects }
     }
 
     fn change(&mut self, it: &Change) -> Applied {

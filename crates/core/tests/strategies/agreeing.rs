@@ -8,18 +8,17 @@ use crate::sequences;
 use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::batch::reserver::{Holder, SessionId};
 use windlass_core::batch::strategy::Strategy;
+use windlass_core::batch::submissions::Traits;
 use windlass_core::batch::tokens::AttemptToken;
 use windlass_core::batch::views::PlanId;
 use windlass_core::ids::{ChunkName, SubmissionId};
 use windlass_core::limits::STRATEGY_IDLE_MS_MAX;
 use windlass_core::seeded::Seeded;
 
-const TEST: &str = "every_strategy_gives_what_the_naive_evaluator_says_it_may";
-
 #[test]
 fn every_strategy_gives_what_the_naive_evaluator_says_it_may() {
-    sequences::run(TEST, 3_000, |seed| {
-        let mut game = Game::new(seed);
+    sequences::run("every_strategy_gives_what_the_naive_evaluator_says_it_may", 2_000, |seed| {
+        let mut game = Game::new(seed, 12, invented::traits);
         for _ in 0..60 {
             game.step();
             game.queue.audit();
@@ -28,11 +27,34 @@ fn every_strategy_gives_what_the_naive_evaluator_says_it_may() {
     });
 }
 
+#[test]
+fn views_whose_fields_change_places_while_values_come_in_go_on_giving_what_they_may() {
+    sequences::run(
+        "views_whose_fields_change_places_while_values_come_in_go_on_giving_what_they_may",
+        30,
+        |seed| {
+            let mut game = Game::new(seed, 200, invented::various_traits);
+            for step in 0..400 {
+                game.submit();
+                game.step();
+                if step % 10 == 0 {
+                    game.queue.reserver.ready_mut().build();
+                }
+                if step % 40 == 0 {
+                    game.wakes_whoever_waits();
+                    game.queue.audit();
+                }
+            }
+        },
+    );
+}
+
 const STRATEGIES: usize = 8;
-const SUBMISSIONS_MAX: usize = 12;
 
 struct Game {
     chance: Seeded,
+    submissions_max: usize,
+    traits: fn(&mut Seeded) -> Traits,
     queue: Queue,
     books: Books,
     strategies: Vec<Strategy>,
@@ -43,12 +65,12 @@ struct Game {
 }
 
 impl Game {
-    fn new(seed: u64) -> Game {
+    fn new(seed: u64, submissions_max: usize, traits: fn(&mut Seeded) -> Traits) -> Game {
         let mut chance = Seeded::new(seed);
         let strategies = (0..STRATEGIES).map(|_| invented::strategy(&mut chance)).collect();
         let queue = Queue::new(chance.draw());
         let (books, plans) = (Books::default(), BTreeMap::new());
-        Game { chance, queue, books, strategies, plans, tokens: Vec::new() }
+        Game { chance, submissions_max, traits, queue, books, strategies, plans, tokens: Vec::new() }
     }
 
     fn step(&mut self) {
@@ -77,8 +99,8 @@ impl Game {
     }
 
     fn submit(&mut self) {
-        if self.queue.ids().len() < SUBMISSIONS_MAX {
-            let traits = invented::traits(&mut self.chance);
+        if self.queue.ids().len() < self.submissions_max {
+            let traits = (self.traits)(&mut self.chance);
             self.queue.submit(1 + self.chance.below(5), traits);
             self.queue.wait_ms(self.chance.below(3) * 50);
         }

@@ -25,6 +25,17 @@ fn value(chance: &mut Seeded) -> MetaValue {
     }
 }
 
+/// Traits with so many values in one of the fields, or in two, that views look again at the order of their fields.
+pub(crate) fn various_traits(chance: &mut Seeded) -> Traits {
+    let mut traits = traits(chance);
+    for (field, variety) in [("company", 200), ("host", 20)] {
+        if let Some(value) = traits.metadata.get_mut(field) {
+            *value = MetaValue::Integer(i64::try_from(chance.below(variety)).expect("it is small"));
+        }
+    }
+    traits
+}
+
 pub(crate) fn weights(chance: &mut Seeded) -> BTreeMap<String, u32> {
     let mut weights = BTreeMap::new();
     for _ in 0..chance.below(3) {

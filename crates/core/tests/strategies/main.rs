@@ -4,6 +4,9 @@
 //! strategies and submissions, `sequences` runs the seeds and says how to replay one that fails.
 
 mod agreeing;
+mod building;
+mod chance;
+mod fairness;
 mod invented;
 mod naive;
 mod queue;

@@ -3,6 +3,7 @@
 //! It keeps nothing but the books of turns, and follows the meaning of each block word by word.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use windlass_core::batch::strategy::{Max, Strategy};
 use windlass_core::batch::submissions::{MetaValue, Traits};
 use windlass_core::ids::SubmissionId;
@@ -11,7 +12,7 @@ use windlass_core::ids::SubmissionId;
 #[derive(Debug, Clone)]
 pub(crate) struct Submission {
     pub(crate) id: SubmissionId,
-    pub(crate) traits: Traits,
+    pub(crate) traits: Rc<Traits>,
     pub(crate) ready: u64,
     pub(crate) out: u64,
 }
@@ -34,7 +35,7 @@ pub(crate) struct Seen {
 type Chain = Vec<(String, BTreeMap<String, u32>)>;
 
 /// A value of each field of a chain.
-type Seat = Vec<Option<MetaValue>>;
+pub(crate) type Seat = Vec<Option<MetaValue>>;
 
 /// A submission that may be next, and the turns that it would take.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,12 +45,15 @@ pub(crate) struct Choice {
 }
 
 impl Seen {
-    fn out(&self, field: &str, value: &MetaValue) -> u64 {
-        self.submissions.iter().filter(|it| it.value(field) == Some(value)).map(|it| it.out).sum()
-    }
-
-    fn is_saturated(&self, it: &Submission, field: &str, max: u64) -> bool {
-        it.value(field).is_some_and(|value| self.out(field, value) >= max)
+    /// The values of a field of which at least `max` chunks are being worked on.
+    fn saturated(&self, field: &str, max: u64) -> BTreeSet<&MetaValue> {
+        let mut out: BTreeMap<&MetaValue, u64> = BTreeMap::new();
+        for it in &self.submissions {
+            if let Some(value) = it.value(field) {
+                *out.entry(value).or_default() += it.out;
+            }
+        }
+        out.into_iter().filter(|(_, out)| *out >= max).map(|(value, _)| value).collect()
     }
 
     fn max(&self, max: Max) -> u64 {
@@ -140,7 +144,9 @@ impl<'a> Evaluation<'a> {
     }
 
     fn unsaturated(self, among: &[&'a Submission], field: &str, max: u64) -> Vec<&'a Submission> {
-        among.iter().filter(|it| !self.seen.is_saturated(it, field, max)).copied().collect()
+        let saturated = self.seen.saturated(field, max);
+        let is_limited = |it: &Submission| it.value(field).is_some_and(|value| saturated.contains(value));
+        among.iter().filter(|it| !is_limited(it)).copied().collect()
     }
 
     /// The groups whose turn it is, of those that have something to give.
@@ -195,6 +201,13 @@ impl Books {
         let (value, outer) = seat.split_last().expect("a turn has a value");
         let Some(clock) = self.clocks.get(&(chain.clone(), outer.to_vec())) else { return 0 };
         clock.finish.get(value).copied().unwrap_or(0).max(clock.now)
+    }
+
+    /// Whether a value would start at its clock, in every book that has such turns.
+    pub(crate) fn may_start(&self, seat: &Seat) -> bool {
+        let (value, outer) = seat.split_last().expect("a turn has a value");
+        let of_scope = self.clocks.iter().filter(|((_, scope), _)| scope == outer);
+        of_scope.into_iter().all(|(_, clock)| clock.finish.get(value).is_none_or(|finish| *finish <= clock.now))
     }
 
     /// What a chunk costs this value.

@@ -2,6 +2,7 @@
 
 use crate::naive::{Seen, Submission};
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use windlass_core::audit;
 use windlass_core::batch::reserver::{Holder, LostTooOften, Reserver, SessionId, Standing};
 use windlass_core::batch::state::Unsettled;
@@ -26,7 +27,7 @@ enum Whereabouts {
 }
 
 struct Known {
-    traits: Traits,
+    traits: Rc<Traits>,
     round: u32,
     chunks: BTreeMap<ChunkIndex, Whereabouts>,
 }
@@ -42,8 +43,8 @@ pub(crate) struct Queue {
 }
 
 /// Traits with these fields.
-pub(crate) fn traits<V: Into<MetaValue>>(fields: impl IntoIterator<Item = (&'static str, V)>) -> Traits {
-    let metadata = fields.into_iter().map(|(field, value)| (field.to_owned(), value.into())).collect();
+pub(crate) fn traits<const N: usize>(fields: [(&str, MetaValue); N]) -> Traits {
+    let metadata = fields.into_iter().map(|(field, value)| (field.to_owned(), value)).collect();
     Traits { metadata, ..Traits::default() }
 }
 
@@ -67,7 +68,7 @@ impl Queue {
         };
         let submissions = self.submissions.iter().map(|(id, known)| Submission {
             id: *id,
-            traits: known.traits.clone(),
+            traits: Rc::clone(&known.traits),
             ready: count(known, |it| matches!(it, Whereabouts::Ready)),
             out: count(known, |it| matches!(it, Whereabouts::Out(..))),
         });
@@ -116,7 +117,7 @@ impl Queue {
             Effect::Ready { submission, round: 0, ranges, counts: NO_COUNTS, traits: traits.clone() };
         self.reserver.absorb(&effect);
         let chunks = (0..chunks).map(|chunk| (ChunkIndex(chunk), Whereabouts::Ready)).collect();
-        self.submissions.insert(submission, Known { traits, round: 0, chunks });
+        self.submissions.insert(submission, Known { traits: Rc::new(traits), round: 0, chunks });
         submission
     }
 
@@ -186,7 +187,7 @@ impl Queue {
         let known = self.submissions.get_mut(&submission).expect("it runs");
         known.round += 1;
         let ranges = ranges_of(known.chunks.keys().copied());
-        let (round, traits) = (known.round, known.traits.clone());
+        let (round, traits) = (known.round, Traits::clone(&known.traits));
         for whereabouts in known.chunks.values_mut() {
             if matches!(whereabouts, Whereabouts::Delayed(_)) {
                 *whereabouts = Whereabouts::Ready;
@@ -252,7 +253,7 @@ impl Queue {
 
     pub(crate) fn change(&mut self, submission: SubmissionId, traits: Traits) {
         self.reserver.absorb(&Effect::Changed { submission, traits: traits.clone() });
-        self.submissions.get_mut(&submission).expect("it runs").traits = traits;
+        self.submissions.get_mut(&submission).expect("it runs").traits = Rc::new(traits);
     }
 
     pub(crate) fn set_room(&mut self, consumers: u64, is_holding: bool) {
@@ -272,7 +273,7 @@ impl Queue {
                 .iter()
                 .filter_map(|(chunk, it)| delay_of(it).map(|at| (*chunk, at)))
                 .collect(),
-            traits: known.traits.clone(),
+            traits: Traits::clone(&known.traits),
         });
         self.reserver = Reserver::new(self.epoch, [7; 16], seed, unsettled);
         self.reserver.ready_mut().set_room(self.consumers, self.is_holding);

@@ -56,7 +56,7 @@ async fn a_restart_begins_a_new_epoch_with_what_is_unsettled() {
 
     let mut again = home.open().await;
     let events = again.told();
-    let [RoleEvent::Led { epoch, at: led_at, token_key, reserver }] = &events[..] else {
+    let [RoleEvent::Led { epoch, at: led_at, token_key, reserver, .. }] = &events[..] else {
         panic!("{events:?}")
     };
     assert_eq!((*epoch, *token_key), (Epoch(2), key));

@@ -29,8 +29,10 @@ use windlass_api::frames::{
 };
 use windlass_api::problem::{Problem, ProblemCode};
 use windlass_core::batch::reserver::SessionId;
+use windlass_core::batch::roster::Enlist;
 use windlass_core::batch::strategy::Strategy;
 use windlass_core::batch::tokens::AttemptToken;
+use windlass_core::entry::Command;
 use windlass_core::ids::{ChunkName, SubmissionId};
 
 /// Frames that may wait to be written before no more are taken in.
@@ -64,8 +66,8 @@ impl Goodbye {
     }
 }
 
-/// The outcome of a report: its number, and the frame that answers it.
-type Outcome = BoxFuture<'static, (u64, ServerFrame)>;
+/// The outcome of a report: its number, and the frame that answers it; or of what the server has to note before it goes on.
+type Outcome = BoxFuture<'static, (u64, Result<Option<ServerFrame>, Goodbye>)>;
 
 /// A reserve that waits for reports.
 #[derive(Debug)]
@@ -93,6 +95,8 @@ pub(super) struct Conversation {
     seen: Instant,
     /// The strategy of the last reserve, as it was written and as it was read: a consumer keeps to its own.
     strategy: Option<(String, Arc<Strategy>)>,
+    /// Whether the session is on the roster of those who may hold work under a hard limit.
+    is_enlisted: bool,
 }
 
 /// How a conversation comes to its end.
@@ -127,6 +131,7 @@ impl Conversation {
             patience: None,
             seen: Instant::now(),
             strategy: None,
+            is_enlisted: false,
         }
     }
 
@@ -158,8 +163,10 @@ impl Conversation {
 
     async fn await_outcomes(&mut self) {
         use futures_util::StreamExt;
-        while let Some((_, frame)) = self.reports.next().await {
-            self.say(&frame);
+        while let Some((_, outcome)) = self.reports.next().await {
+            if let Ok(Some(frame)) = outcome {
+                self.say(&frame);
+            }
         }
     }
 
@@ -198,7 +205,7 @@ impl Conversation {
 
     fn take_in(&mut self, context: &mut Context<'_>) -> Result<bool, End> {
         let has_work = self.take_work(context)?;
-        let has_outcomes = self.take_outcomes(context);
+        let has_outcomes = self.take_outcomes(context)?;
         let has_frames = self.take_frames(context)?;
         Ok(has_work || has_outcomes || has_frames)
     }
@@ -268,12 +275,14 @@ impl Conversation {
         Ok(has_some)
     }
 
-    fn take_outcomes(&mut self, context: &mut Context<'_>) -> bool {
+    fn take_outcomes(&mut self, context: &mut Context<'_>) -> Result<bool, End> {
         let mut has_some = false;
-        while let Poll::Ready(Some((number, frame))) = Pin::new(&mut self.reports).poll_next(context) {
+        while let Poll::Ready(Some((number, outcome))) = Pin::new(&mut self.reports).poll_next(context) {
             has_some = true;
             self.unanswered.remove(&number);
-            self.say(&frame);
+            if let Some(frame) = outcome.map_err(End::Told)? {
+                self.say(&frame);
+            }
         }
         while let Some(first) = self.held.front()
             && self.unanswered.first().is_none_or(|unanswered| *unanswered >= first.below)
@@ -282,7 +291,7 @@ impl Conversation {
             has_some = true;
             self.service.dispatcher().send(Event::Reserve(held.ask));
         }
-        has_some
+        Ok(has_some)
     }
 
     fn take_frames(&mut self, context: &mut Context<'_>) -> Result<bool, End> {
@@ -332,8 +341,13 @@ impl Conversation {
             ClientFrame::Heartbeat {} => self.say(&ServerFrame::Heartbeat {}),
             ClientFrame::Reserve { request, max, strategy, after_reports } => {
                 match self.ask_for(request, max as usize, strategy) {
-                    Ok(ask) if after_reports && !self.unanswered.is_empty() => {
+                    Ok(ask) if self.must_enlist(&ask) || (after_reports && !self.unanswered.is_empty()) => {
                         self.held.push_back(Held { below: self.next_report, ask });
+                    }
+                    // Reserves are carried out in their order.
+                    Ok(ask) if !self.held.is_empty() => {
+                        let below = self.held.back().map_or(0, |held| held.below);
+                        self.held.push_back(Held { below, ask });
                     }
                     Ok(ask) => self.service.dispatcher().send(Event::Reserve(ask)),
                     Err(problem) => self.say(&refused(request, &problem)),
@@ -365,6 +379,26 @@ impl Conversation {
             }
         }
         Ok(())
+    }
+
+    /// Whether an ask has to wait until the session is on the roster; puts it there if it is not yet.
+    fn must_enlist(&mut self, ask: &Ask) -> bool {
+        if self.is_enlisted || !ask.strategy.has_hard_limit() {
+            return false;
+        }
+        self.is_enlisted = true;
+        let enlist = Enlist { joined: vec![self.session.0], ..Enlist::default() };
+        let service = self.service.clone();
+        let number = self.next_number();
+        self.reports.push(Box::pin(async move {
+            match service.propose(Command::Enlist(enlist)).await {
+                Ok(_) => (number, Ok(None)),
+                Err(problem) => {
+                    (number, Err(Goodbye { code: close_code::AWAY, reason: problem.to_string() }))
+                }
+            }
+        }));
+        true
     }
 
     /// What a reserve asks of the Dispatcher.
@@ -399,16 +433,21 @@ impl Conversation {
         request: u64,
         outcome: impl Future<Output = Result<Vec<Verdict>, Problem>> + Send + 'static,
     ) {
-        let number = self.next_report;
-        self.next_report += 1;
-        self.unanswered.insert(number);
+        let number = self.next_number();
         self.reports.push(Box::pin(async move {
             let frame = match outcome.await {
                 Ok(verdicts) => ServerFrame::Settled { request, verdicts },
                 Err(problem) => refused(request, &problem),
             };
-            (number, frame)
+            (number, Ok(Some(frame)))
         }));
+    }
+
+    fn next_number(&mut self) -> u64 {
+        let number = self.next_report;
+        self.next_report += 1;
+        self.unanswered.insert(number);
+        number
     }
 
     fn say(&mut self, frame: &ServerFrame) {

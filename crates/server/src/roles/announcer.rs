@@ -111,7 +111,7 @@ fn announcement(effect: &Effect) -> Option<Announcement> {
             Some(running(submission, counts, false))
         }
         // How far it is has not changed.
-        Effect::Changed { .. } => None,
+        Effect::Changed { .. } | Effect::Weighed { .. } => None,
         Effect::Over { submission, state, counts } => {
             Some(Announcement { submission: *submission, state: *state, counts: *counts, is_new: false })
         }

@@ -10,6 +10,7 @@ use crate::config::Config;
 use crate::roles::announcer::Announcer;
 use crate::roles::dispatcher::{DispatcherHandle, DispatcherStatus, Event};
 use abouts::Abouts;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -17,6 +18,7 @@ use tokio_util::task::TaskTracker;
 use windlass_api::json::{Consistency, StatusInfo};
 use windlass_api::problem::{Problem, ProblemCode};
 use windlass_core::entry::{Command, Outcome, Refusal};
+use windlass_core::time::At;
 use windlass_order::{Order, OrderFault};
 use windlass_store::objects::Objects;
 
@@ -35,6 +37,8 @@ struct Inner {
     objects: Objects,
     abouts: Abouts,
     token_key: RwLock<Option<[u8; 16]>>,
+    /// Until when the log knows that leases under hard limits may run; 0 while there were none.
+    leases_covered_until_ms: AtomicU64,
     draining: CancellationToken,
     stop: CancellationToken,
     conversations: TaskTracker,
@@ -59,6 +63,7 @@ impl Service {
             objects,
             abouts: Abouts::default(),
             token_key: RwLock::new(None),
+            leases_covered_until_ms: AtomicU64::new(0),
             draining: CancellationToken::new(),
             stop: CancellationToken::new(),
             conversations: TaskTracker::new(),
@@ -110,6 +115,16 @@ impl Service {
     pub fn token_key(&self) -> Result<[u8; 16], Problem> {
         let key = *self.inner.token_key.read().expect("nothing panics while it holds the key");
         key.ok_or_else(not_leading)
+    }
+
+    /// Until when the log knows that leases under hard limits may run.
+    pub(crate) fn leases_covered_until(&self) -> At {
+        At::from_ms(self.inner.leases_covered_until_ms.load(Ordering::Relaxed))
+    }
+
+    /// The log knows of leases under hard limits until then.
+    pub(crate) fn set_leases_covered_until(&self, until: At) {
+        self.inner.leases_covered_until_ms.fetch_max(until.as_ms(), Ordering::Relaxed);
     }
 
     /// Whether work can be taken in and handed out.

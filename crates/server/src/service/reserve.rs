@@ -3,7 +3,7 @@
 use super::Service;
 use super::abouts::about_bytes;
 use super::batch::unexpected;
-use crate::limits::{LEASE_MS_MAX, LEASE_MS_MIN, RESERVE_ANSWER_BYTES, RESERVE_WAIT_MS_MAX};
+use crate::limits::{LEASE_COVER_MS, LEASE_MS_MAX, LEASE_MS_MIN, RESERVE_ANSWER_BYTES, RESERVE_WAIT_MS_MAX};
 use crate::roles::dispatcher::{Ask, Asker, Event};
 use futures_util::future::BoxFuture;
 use std::collections::BTreeMap;
@@ -16,6 +16,7 @@ use windlass_api::json::{ReservationInfo, ReserveRequest, ReserveResponse, time_
 use windlass_api::objects::{input_key, output_key};
 use windlass_api::problem::{Problem, ProblemCode};
 use windlass_core::batch::reserver::{HandOut, SessionId, Standing};
+use windlass_core::batch::roster::Enlist;
 use windlass_core::batch::strategy::Strategy;
 use windlass_core::batch::submissions::{Input, Submit};
 use windlass_core::batch::tokens::AttemptToken;
@@ -63,6 +64,9 @@ impl Service {
     pub async fn reserve(&self, request: ReserveRequest) -> Result<ReserveResponse, Problem> {
         check_reserve(request.max, &request.strategy)?;
         let lease_ms = lease_ms(request.lease_ms)?;
+        if request.strategy.has_hard_limit() {
+            self.cover_lease(lease_ms + request.wait_ms.min(RESERVE_WAIT_MS_MAX)).await?;
+        }
         let (reply, answer) = oneshot::channel();
         let wait = Duration::from_millis(request.wait_ms.min(RESERVE_WAIT_MS_MAX));
         let asker = Asker::Lease { lease_ms, wait: !wait.is_zero(), reply };
@@ -82,6 +86,19 @@ impl Service {
         };
         metrics::counter!("windlass_reserved_chunks_total").increment(reservations.len() as u64);
         Ok(ReserveResponse { reservations })
+    }
+
+    /// Notes in the log that leases under a hard limit may run this long from now on, unless that is known already: a new
+    /// leader waits for them. Noting a minute more than is asked for keeps the log small.
+    async fn cover_lease(&self, lease_ms: u64) -> Result<(), Problem> {
+        let now = self.clock().now();
+        if self.leases_covered_until() >= now.after_ms(lease_ms) {
+            return Ok(());
+        }
+        let leases_ms = lease_ms + LEASE_COVER_MS;
+        self.propose(Command::Enlist(Enlist { leases_ms, ..Enlist::default() })).await?;
+        self.set_leases_covered_until(now.after_ms(leases_ms));
+        Ok(())
     }
 
     /// The chunks as a caller without a session sees them. What would make the answer too large goes back unharmed.
@@ -204,7 +221,11 @@ impl Service {
         chunks: Vec<(ChunkName, AttemptToken)>,
         ms: u64,
     ) -> Result<Vec<Verdict>, Problem> {
-        let until = self.clock().now().after_ms(lease_ms(ms)?);
+        let lease_ms = lease_ms(ms)?;
+        if self.leases_covered_until() > At::default() {
+            self.cover_lease(lease_ms).await?;
+        }
+        let until = self.clock().now().after_ms(lease_ms);
         self.verdicts(chunks, |chunks, reply| Event::Extend(chunks, until, reply)).await
     }
 

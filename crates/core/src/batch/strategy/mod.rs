@@ -110,6 +110,12 @@ impl Strategy {
     }
 
     /// The blocks directly below this one.
+    /// Whether it has a hard limit, which must hold across a change of leader too.
+    pub fn has_hard_limit(&self) -> bool {
+        matches!(self, Strategy::MaxSimultaneous { .. })
+            || self.parts().into_iter().any(Strategy::has_hard_limit)
+    }
+
     fn parts(&self) -> Vec<&Strategy> {
         match self {
             Strategy::Random

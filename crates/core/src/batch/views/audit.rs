@@ -143,7 +143,7 @@ fn check_plans(views: &Views) {
     assert!(views.woken.iter().all(|id| views.plans.contains_key(id)), "only plans in use are woken");
 }
 
-/// What a leaf holds: by slot, the place in the order and the weight.
+/// What a leaf should hold, by slot.
 type Leaf<'a> = BTreeMap<u32, Candidate<'a>>;
 
 fn check_view(view: &View, ready: &[Candidate<'_>], known: Known<'_>) {
@@ -153,7 +153,7 @@ fn check_view(view: &View, ready: &[Candidate<'_>], known: Known<'_>) {
     for (path, place) in &found {
         let node = &view.nodes[*place as usize];
         reached.insert(*place);
-        let below = leaves.iter().filter(|(leaf, _)| leaf.starts_with(path));
+        let below = leaves.range(path.clone()..).take_while(|(leaf, _)| leaf.starts_with(path));
         let submissions: usize = below.map(|(_, leaf)| leaf.len()).sum();
         assert_eq!(node.submissions as usize, submissions, "a node counts the submissions below it");
         assert!(submissions > 0 || *place == ROOT, "a node without submissions is gone");

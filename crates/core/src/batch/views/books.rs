@@ -126,15 +126,24 @@ impl Books {
         weight.unwrap_or(1).max(1)
     }
 
+    /// How far a seat's tag lies ahead of its clock, in thousandths of what a chunk costs at weight 1.
+    pub(super) fn ahead_thousandths(&self, id: BookId, seat: &Seat) -> u64 {
+        let book = &self.books[id.0];
+        let scope = book.scopes.get(&scope_of(seat, book.chain.len() - 1));
+        let ahead = self.tag(id, seat).saturating_sub(scope.map_or(0, |scope| scope.now));
+        ahead.saturating_mul(1_000) / STRIDE
+    }
+
     /// The turns that a book counts.
     pub(super) fn share(&self, id: BookId) -> &Share {
         let chain = &self.books[id.0].chain;
         &chain[chain.len() - 1]
     }
 
-    /// The turns between the values of this field that are not inside others.
-    pub(super) fn outermost_of<'a>(&'a self, field: &'a str) -> impl Iterator<Item = &'a Share> {
-        self.by_chain.keys().filter(|chain| chain.len() == 1).map(|chain| &chain[0]).filter(move |it| it.field == field)
+    /// The turns between the values of a field; the outermost, if there are several.
+    pub(super) fn share_of(&self, field: &str) -> Option<&Share> {
+        let of_field = self.by_chain.keys().filter(|chain| chain[chain.len() - 1].field == field);
+        of_field.min_by_key(|chain| chain.len()).map(|chain| &chain[chain.len() - 1])
     }
 
     /// Counts one chunk for a seat, and says which values have another tag now.
@@ -210,7 +219,10 @@ impl Books {
                 let by_tag = scope.tags.iter().map(|(value, tag)| (*tag, *value));
                 assert_eq!(scope.by_tag, by_tag.collect(), "the tags of a scope are in order");
                 let is_ahead = |tag: &u64| *tag > scope.now;
-                assert!(scope.tags.values().all(is_ahead), "a tag is kept as long as it lies ahead of its clock");
+                assert!(
+                    scope.tags.values().all(is_ahead),
+                    "a tag is kept as long as it lies ahead of its clock"
+                );
                 let outer = &place[..chain.len() - 1];
                 assert!(
                     outer.iter().all(|value| has(*value)),

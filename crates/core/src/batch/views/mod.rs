@@ -5,7 +5,8 @@
 //! them (there are few) and those that select one of its values, and no others.
 //!
 //! Reading order: `shape.rs` (what a strategy comes down to), `tracks.rs` (its fields, limits and turns), `books.rs` (who
-//! has had how much), `piles.rs`, `view.rs`.
+//! has had how much), `piles.rs`, `view.rs`; then `explain/` (what a strategy would give, and why)
+//! and `overview.rs`.
 //!
 //! Invariants
 //! - Every view agrees with the ready submissions, the counts of values and the books (see `view.rs`).
@@ -13,6 +14,8 @@
 
 pub(super) mod audit;
 mod books;
+pub mod explain;
+pub mod overview;
 mod piles;
 mod shape;
 mod tracks;

@@ -228,7 +228,8 @@ mod tests {
 
     #[test]
     fn each_track_of_a_path_is_reached_by_its_choices_and_a_path_that_repeats_by_those_of_the_first() {
-        let inner = Strategy::OrElse { first: boxed(Strategy::OldestFirst), fallback: boxed(Strategy::Random) };
+        let inner =
+            Strategy::OrElse { first: boxed(Strategy::OldestFirst), fallback: boxed(Strategy::Random) };
         let fair = Strategy::Fair { field: "b".into(), weights: BTreeMap::new(), inner: boxed(inner) };
         let both = Strategy::OrElse { first: boxed(prefer(fair.clone())), fallback: boxed(fair) };
         let trails: Vec<Vec<Trail>> = routes_of(&both).into_iter().map(|route| route.trails).collect();

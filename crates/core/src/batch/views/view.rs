@@ -515,7 +515,7 @@ impl View {
         None
     }
 
-    fn weight_of_best(&self, node: u32) -> u64 {
+    pub(super) fn weight_of_best(&self, node: u32) -> u64 {
         match &self.nodes[node as usize].pile {
             Pile::Weighted(pile) => pile.total(),
             Pile::Headed(_) => 1,

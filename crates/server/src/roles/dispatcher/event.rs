@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 use windlass_core::batch::reserver::{HandOut, Reserver, SessionId, Standing};
+use windlass_core::batch::roster::Roster;
 use windlass_core::batch::strategy::Strategy;
 use windlass_core::batch::tokens::AttemptToken;
 use windlass_core::entry::Effect;
@@ -18,6 +19,8 @@ pub enum Event {
         at: At,
         /// What can be handed out, none of it out.
         reserver: Box<Reserver>,
+        /// Who may still hold work of an earlier leadership under a hard limit.
+        roster: Roster,
     },
     /// Entries were applied.
     Effects {

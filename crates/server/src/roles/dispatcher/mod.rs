@@ -8,6 +8,7 @@
 
 mod event;
 mod handle;
+mod hold;
 mod lines;
 mod sessions;
 
@@ -15,11 +16,13 @@ use crate::clock::Clock;
 use crate::config::SessionTimes;
 pub use event::{Ask, Asker, DispatcherStatus, Event, ToSession};
 pub use handle::DispatcherHandle;
+use hold::Hold;
 use lines::{Lines, is_asked};
 use sessions::Sessions;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use windlass_core::batch::reserver::{HandOut, Holder, LostTooOften, Reserver, SessionId, Standing};
+use windlass_core::batch::roster::Roster;
 use windlass_core::batch::tokens::AttemptToken;
 use windlass_core::batch::views::PlanId;
 use windlass_core::entry::Effect;
@@ -43,7 +46,18 @@ pub struct Dispatcher {
     planned: Option<At>,
     sweep_at: At,
     draining: bool,
-    lost_too_often: mpsc::UnboundedSender<LostTooOften>,
+    hold: Hold,
+    times: SessionTimes,
+    notes: mpsc::UnboundedSender<Note>,
+}
+
+/// What the log should know.
+#[derive(Debug)]
+pub enum Note {
+    /// A chunk whose consumers keep vanishing has failed an attempt.
+    Lost(LostTooOften),
+    /// A session holds no work under a hard limit any more.
+    Left(SessionId),
 }
 
 /// A number that nobody can guess, for sessions.
@@ -53,12 +67,8 @@ pub(crate) fn unguessable() -> u64 {
 }
 
 impl Dispatcher {
-    /// A Dispatcher that leads nothing yet; chunks whose consumers keep vanishing go to `lost_too_often`.
-    pub fn new(
-        clock: Clock,
-        times: SessionTimes,
-        lost_too_often: mpsc::UnboundedSender<LostTooOften>,
-    ) -> Dispatcher {
+    /// A Dispatcher that leads nothing yet; what the log should know goes to `notes`.
+    pub fn new(clock: Clock, times: SessionTimes, notes: mpsc::UnboundedSender<Note>) -> Dispatcher {
         Dispatcher {
             clock,
             reserver: None,
@@ -70,7 +80,9 @@ impl Dispatcher {
             planned: None,
             sweep_at: At::from_ms(0),
             draining: false,
-            lost_too_often,
+            hold: Hold::default(),
+            times,
+            notes,
         }
     }
 
@@ -99,19 +111,24 @@ impl Dispatcher {
     pub fn next_tick(&self) -> Option<At> {
         let look = self.sessions.next_look();
         let reserver = self.reserver.as_ref().and_then(Reserver::next_tick);
-        look.into_iter().chain(reserver).min()
+        look.into_iter().chain(reserver).chain(self.hold.next_tick()).min()
     }
 
     /// Does what is due.
     pub fn tick(&mut self, now: At) {
         if self.sessions.next_look().is_some_and(|at| at <= now) {
             while let Some(session) = self.sessions.next_gone(now) {
+                self.remove(session);
                 if let Some(reserver) = &mut self.reserver {
                     let lost = reserver.lose_session(session, now);
                     self.report(lost);
                 }
             }
-            self.follow_consumers();
+            self.follow_consumers(now);
+        }
+        if self.hold.next_tick().is_some_and(|at| at <= now) {
+            self.hold.let_go(now).into_iter().for_each(|session| self.note(Note::Left(session)));
+            self.follow_consumers(now);
         }
         let Some(reserver) = &mut self.reserver else { return };
         let lost = reserver.tick(now);
@@ -144,7 +161,7 @@ impl Dispatcher {
     /// Handles one event; call [`Dispatcher::serve_waiting`] after it.
     pub fn handle(&mut self, event: Event, now: At) {
         match event {
-            Event::Led { at, reserver } => self.lead(at, reserver, now),
+            Event::Led { at, reserver, roster } => self.lead(at, reserver, &roster, now),
             Event::Effects { at, effects } => self.absorb(at, effects, now),
             Event::Lost => {
                 self.reserver = None;
@@ -152,23 +169,24 @@ impl Dispatcher {
             }
             Event::Connect { before, name, out, reply } => {
                 self.connect(before, name, out, reply, now);
-                self.follow_consumers();
+                self.follow_consumers(now);
             }
             Event::Seen(session) => self.sessions.see(session, now),
             Event::Disconnect(session) => {
                 drop(self.sessions.disconnect(session, now));
-                self.follow_consumers();
+                self.follow_consumers(now);
             }
             Event::Leave(session) => {
-                self.sessions.remove(session);
+                self.remove(session);
                 if let Some(reserver) = &mut self.reserver {
                     reserver.release_session(session);
                 }
-                self.follow_consumers();
+                self.follow_consumers(now);
             }
             Event::Reserve(ask) => self.reserve(ask, now),
             Event::Reassert(session, chunks, reply) => {
                 self.answer(&chunks, reply, |reserver, name, token| reserver.reassert(session, name, token));
+                self.note_return(session, now);
             }
             Event::Release(chunks, reply) => self.answer(&chunks, reply, Reserver::release),
             Event::Extend(chunks, until, reply) => {
@@ -182,20 +200,43 @@ impl Dispatcher {
         }
     }
 
-    fn lead(&mut self, at: At, mut reserver: Box<Reserver>, now: At) {
+    fn lead(&mut self, at: At, mut reserver: Box<Reserver>, roster: &Roster, now: At) {
+        self.hold = Hold::new(roster, at, now, self.times.grace_ms);
         reserver.move_retries(|retry_at| on_this_clock(retry_at, at, now));
         self.reserver = Some(*reserver);
-        self.follow_consumers();
+        self.follow_consumers(now);
         for ask in std::mem::take(&mut self.unplanned) {
             self.reserve(ask, now);
         }
     }
 
-    /// Limits in percent follow the number of connected consumers.
-    fn follow_consumers(&mut self) {
+    /// Limits in percent follow the number of connected consumers, and hard ones the hold.
+    fn follow_consumers(&mut self, now: At) {
         if let Some(reserver) = &mut self.reserver {
-            reserver.ready_mut().set_room(self.sessions.connected() as u64, false);
+            reserver.ready_mut().set_room(self.sessions.connected() as u64, self.hold.holds(now));
         }
+    }
+
+    /// Forgets a session.
+    fn remove(&mut self, session: SessionId) {
+        if self.sessions.remove(session) {
+            self.note(Note::Left(session));
+        }
+    }
+
+    /// A session that goes on with one of an earlier leadership has said what it still works on, or has nothing.
+    fn note_return(&mut self, session: SessionId, now: At) {
+        if let Some(before) = self.sessions.take_returning(session)
+            && self.hold.came_back(before)
+        {
+            self.note(Note::Left(before));
+            self.follow_consumers(now);
+        }
+    }
+
+    fn note(&self, note: Note) {
+        // During a stop nobody takes notes any more.
+        _ = self.notes.send(note);
     }
 
     fn absorb(&mut self, at: At, effects: Vec<Effect>, now: At) {
@@ -224,6 +265,12 @@ impl Dispatcher {
     }
 
     fn reserve(&mut self, ask: Ask, now: At) {
+        if let Asker::Session { session, .. } = ask.asker {
+            self.note_return(session, now);
+            if ask.strategy.has_hard_limit() {
+                self.sessions.enlist(session);
+            }
+        }
         if self.draining {
             give_nothing(ask, now);
             return;
@@ -315,7 +362,8 @@ impl Dispatcher {
         if self.draining {
             drop(out.send(ToSession::Draining));
         }
-        let id = self.sessions.connect(name, out, now);
+        let returning = before.filter(|before| self.hold.awaits(*before));
+        let id = self.sessions.connect(name, out, returning, now);
         if reply.send(id).is_err() {
             self.sessions.remove(id);
         }
@@ -343,10 +391,7 @@ impl Dispatcher {
     }
 
     fn report(&self, lost: Vec<LostTooOften>) {
-        for it in lost {
-            // During a stop nobody counts losses any more.
-            _ = self.lost_too_often.send(it);
-        }
+        lost.into_iter().for_each(|it| self.note(Note::Lost(it)));
     }
 
     fn status(&self) -> DispatcherStatus {
@@ -409,7 +454,7 @@ mod tests {
             }];
             let now = At::from_ms(1 << 40);
             let reserver = Box::new(Reserver::new(Epoch(1), [0; 16], 0, unsettled.into_iter()));
-            dispatcher.handle(Event::Led { at: machine_at, reserver }, now);
+            dispatcher.handle(Event::Led { at: machine_at, reserver, roster: Roster::default() }, now);
             assert_eq!(dispatcher.next_tick(), Some(now.after_ms(70)));
             dispatcher.tick(now.after_ms(69));
             assert_eq!(dispatcher.status().ready, 0);

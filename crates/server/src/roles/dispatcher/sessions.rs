@@ -31,6 +31,10 @@ struct Session {
     name: String,
     connection: Option<Connection>,
     seen: At,
+    /// Whether it is on the roster of those who may hold work under a hard limit.
+    is_enlisted: bool,
+    /// The session of an earlier leadership that this one goes on with, until it has said what it still works on.
+    returning: Option<SessionId>,
 }
 
 impl Sessions {
@@ -56,9 +60,17 @@ impl Sessions {
     }
 
     /// A consumer has connected.
-    pub(super) fn connect(&mut self, name: String, connection: Connection, now: At) -> SessionId {
+    pub(super) fn connect(
+        &mut self,
+        name: String,
+        connection: Connection,
+        returning: Option<SessionId>,
+        now: At,
+    ) -> SessionId {
         let id = SessionId(unguessable());
-        self.all.insert(id, Session { name, connection: Some(connection), seen: now });
+        let session =
+            Session { name, connection: Some(connection), seen: now, is_enlisted: false, returning };
+        self.all.insert(id, session);
         self.looks.insert((now.after_ms(self.times.heartbeat_ms), id));
         self.connected += 1;
         id
@@ -81,11 +93,25 @@ impl Sessions {
         Some(connection)
     }
 
-    /// Forgets a session that has said goodbye or did not come back.
-    pub(super) fn remove(&mut self, id: SessionId) {
-        if self.all.remove(&id).is_some_and(|session| session.connection.is_some()) {
+    /// A session gets work under a hard limit; it is on the roster.
+    pub(super) fn enlist(&mut self, id: SessionId) {
+        if let Some(session) = self.all.get_mut(&id) {
+            session.is_enlisted = true;
+        }
+    }
+
+    /// The session of an earlier leadership that this one goes on with; asked once it has said what it still works on.
+    pub(super) fn take_returning(&mut self, id: SessionId) -> Option<SessionId> {
+        self.all.get_mut(&id)?.returning.take()
+    }
+
+    /// Forgets a session that has said goodbye or did not come back; whether it is on the roster.
+    pub(super) fn remove(&mut self, id: SessionId) -> bool {
+        let Some(session) = self.all.remove(&id) else { return false };
+        if session.connection.is_some() {
             self.connected -= 1;
         }
+        session.is_enlisted
     }
 
     /// When somebody is to be looked at again.
@@ -93,14 +119,14 @@ impl Sessions {
         self.looks.first().map(|it| it.0)
     }
 
-    /// Drops the connections of silent consumers, and gives a session that did not come back, if there is one.
+    /// Drops the connections of silent consumers, and gives a session that did not come back, if there is one. The caller
+    /// removes it.
     pub(super) fn next_gone(&mut self, now: At) -> Option<SessionId> {
         while let Some((at, id)) = self.looks.first().copied()
             && at <= now
         {
             self.looks.remove(&(at, id));
             if self.is_gone(id, now) {
-                self.remove(id);
                 return Some(id);
             }
         }

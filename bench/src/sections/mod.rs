@@ -1,0 +1,54 @@
+//! The sections: what is measured, in what order.
+
+mod backlog;
+mod load;
+mod memory;
+mod reserve;
+mod submit;
+
+use crate::report::Figure;
+use crate::{Options, Set};
+use tempfile::TempDir;
+
+const CONSUMERS: usize = 16;
+const PIPELINE_DEPTH: u32 = 512;
+
+/// The sections of each set, in order.
+const fn sections_of(set: Set) -> &'static [&'static str] {
+    match set {
+        Set::Usual => &["submit", "lone", "load", "backlog", "memory"],
+        Set::Strategies => &["in-process"],
+    }
+}
+
+/// Runs the sections of the set whose names the options select.
+pub(crate) async fn run(options: &Options) -> anyhow::Result<Vec<Figure>> {
+    let mut figures = Vec::new();
+    for name in sections_of(options.set).iter().filter(|name| name.contains(&options.only)) {
+        eprintln!("section {name}");
+        figures.extend(run_one(name, options).await?);
+    }
+    Ok(figures)
+}
+
+async fn run_one(name: &str, options: &Options) -> anyhow::Result<Vec<Figure>> {
+    match name {
+        "submit" => submit::many_chunks(options).await,
+        "lone" => submit::lone(options).await,
+        "load" => load::load(options).await,
+        "backlog" => backlog::backlog(options).await,
+        "memory" => memory::memory(options).await,
+        "in-process" => reserve::in_process(),
+        other => anyhow::bail!("there is no section {other}"),
+    }
+}
+
+fn data_folder() -> anyhow::Result<TempDir> {
+    // Beside the project, on the disk that users would use, and not in a /tmp that may be memory.
+    Ok(tempfile::Builder::new().prefix("bench-data").tempdir_in("target")?)
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
