@@ -4,7 +4,7 @@
 //! submission's last one, the submission is over and one just like it comes in. Only the reserver's own work is timed: what
 //! goes in is made before, and what comes out is dropped after.
 
-use crate::strategies::{Crowd, Kind};
+use crate::strategies::{CROWDED, Crowd, Kind};
 use anyhow::{Context, ensure};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -87,7 +87,7 @@ impl Leader {
         for name in self.out.drain(..).chain(self.held.drain(..)).collect::<Vec<_>>() {
             self.complete(name, &mut Spent::default());
         }
-        let crowded = self.plan(&"SelectOnly(company=c0, Random)".parse()?)?;
+        let crowded = self.plan(&CROWDED.parse()?)?;
         while self.held.len() < held {
             let name = self.reserve(crowded, &mut Spent::default())?;
             // Of the others, later chunks would be done before the one that is held.

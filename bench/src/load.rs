@@ -2,11 +2,13 @@
 
 use anyhow::{Context, bail};
 use futures_util::{StreamExt, TryStreamExt, stream};
-use std::ops::Range;
 use std::time::{Duration, Instant};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use windlass_client::frames::{ClientFrame, DoneChunk, ServerFrame, Verdict, WorkOf};
 use windlass_client::{
-    Client, ConsumeReceiver, ConsumeSocket, Consumer, Output, SubmissionId, SubmitRequest,
+    Activity, Client, ClientError, ConsumeReceiver, ConsumeSocket, Consumer, Output, Strategy, SubmissionId,
+    SubmitRequest, Tally,
 };
 
 /// How consumers go about it.
@@ -14,8 +16,8 @@ use windlass_client::{
 pub(crate) enum Mode {
     /// Complete a chunk, wait for its acknowledgement, with which the next one comes, and again.
     OneByOne,
-    /// The same in two exchanges: reserve one, wait for it; complete it, wait for the acknowledgement.
-    TwoExchanges,
+    /// As a consumer of the client library with its defaults does.
+    Library,
     /// Keep reserves of so many chunks on the way, and report without waiting.
     Pipelined(u32),
 }
@@ -23,13 +25,15 @@ pub(crate) enum Mode {
 /// What a load did.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Done {
-    pub(crate) chunks: f64,
+    pub(crate) chunks: u64,
+    /// What the consumer with the fewest chunks did.
+    pub(crate) fewest: u64,
     pub(crate) seconds: f64,
 }
 
 impl Done {
     pub(crate) fn rate(self) -> f64 {
-        self.chunks / self.seconds
+        self.chunks as f64 / self.seconds
     }
 }
 
@@ -41,13 +45,13 @@ pub(crate) async fn consume(
     strategy: &str,
     duration: Duration,
 ) -> anyhow::Result<Done> {
-    let mut sockets = Vec::new();
-    for nth in 0..consumers {
-        sockets.push(ConsumeSocket::connect(client, &format!("bench {nth}"), None).await?.0);
+    if mode == Mode::Library {
+        return library(client, consumers, strategy, duration).await;
     }
+    let sockets = connect(client, consumers).await?;
     let began = Instant::now();
     let end = began + duration;
-    let strategy = format!("\"{strategy}\"");
+    let strategy = as_json(strategy)?;
     let running: Vec<_> = sockets
         .into_iter()
         .map(|socket| {
@@ -55,37 +59,47 @@ pub(crate) async fn consume(
             tokio::spawn(async move {
                 match mode {
                     Mode::OneByOne => one_by_one(socket, &strategy, end).await,
-                    Mode::TwoExchanges => two_exchanges(socket, &strategy, end).await,
+                    Mode::Library => unreachable!("it has its own connections"),
                     Mode::Pipelined(depth) => pipelined(socket, &strategy, depth, end).await,
                 }
             })
         })
         .collect();
-    let mut chunks = 0;
+    let (mut chunks, mut fewest) = (0, u64::MAX);
     for consumer in running {
-        chunks += consumer.await??;
+        let completed = consumer.await??;
+        chunks += completed;
+        fewest = fewest.min(completed);
     }
-    #[expect(clippy::cast_precision_loss, reason = "counts of a few seconds are far below 2^53")]
-    Ok(Done { chunks: chunks as f64, seconds: began.elapsed().as_secs_f64() })
+    Ok(Done { chunks, fewest, seconds: began.elapsed().as_secs_f64() })
 }
 
-/// Runs `consumers` consumers of the client library, as it is given out and with its defaults, until a submission is done.
+/// So many consumers' sockets, a few being connected at a time.
+pub(crate) async fn connect(client: &Client, consumers: usize) -> anyhow::Result<Vec<ConsumeSocket>> {
+    const AT_ONCE: usize = 64;
+    let connects = stream::iter(0..consumers).map(|nth| async move {
+        Ok(ConsumeSocket::connect(client, &format!("bench {nth}"), None).await?.0)
+    });
+    connects.buffer_unordered(AT_ONCE).try_collect().await
+}
+
+/// A strategy's text as a reserve carries it.
+pub(crate) fn as_json(strategy: &str) -> anyhow::Result<String> {
+    Ok(serde_json::to_string(&parsed(strategy)?)?)
+}
+
+fn parsed(strategy: &str) -> anyhow::Result<Strategy> {
+    strategy.parse().with_context(|| format!("`{strategy}` is no strategy"))
+}
+
+/// Runs `consumers` consumers of the client library until a submission is done.
 pub(crate) async fn consume_by_default(
     client: &Client,
     consumers: usize,
     submission: SubmissionId,
 ) -> anyhow::Result<Done> {
-    let (stop, stopped) = tokio::sync::watch::channel(false);
     let began = Instant::now();
-    let running: Vec<_> = (0..consumers)
-        .map(|_| {
-            let (consumer, mut stopped) = (Consumer::builder(client.clone()), stopped.clone());
-            tokio::spawn(async move {
-                let until_stopped = async move { drop(stopped.wait_for(|stop| *stop).await) };
-                consumer.run(async |_chunk| Ok(Output::Nothing), until_stopped).await
-            })
-        })
-        .collect();
+    let crew = Crew::start(client, consumers, Strategy::default());
     let info = loop {
         let info = client.wait(submission, Some(Duration::from_secs(60))).await?;
         if info.chunks.done == info.chunks.total {
@@ -93,12 +107,65 @@ pub(crate) async fn consume_by_default(
         }
     };
     let seconds = began.elapsed().as_secs_f64();
-    stop.send_replace(true);
-    for consumer in running {
-        consumer.await??;
+    let fewest = crew.stop().await?;
+    Ok(Done { chunks: info.chunks.done, fewest, seconds })
+}
+
+/// Consumers of the client library, as it is given out and with its defaults.
+pub(crate) struct Crew {
+    running: Vec<JoinHandle<Result<Tally, ClientError>>>,
+    activities: Vec<watch::Receiver<Activity>>,
+    stop: watch::Sender<bool>,
+}
+
+impl Crew {
+    pub(crate) fn start(client: &Client, consumers: usize, strategy: Strategy) -> Crew {
+        /// As many as a server greets without anybody waiting for long.
+        const CONNECTS_PER_MS: u32 = 3;
+        let mut crew = Crew { running: Vec::new(), activities: Vec::new(), stop: watch::Sender::new(false) };
+        for nth in 0..u32::try_from(consumers).expect("consumers are few") {
+            let consumer = Consumer::builder(client.clone()).strategy(strategy.clone());
+            crew.activities.push(consumer.activity());
+            let mut stopped = crew.stop.subscribe();
+            crew.running.push(tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_millis(1) * nth / CONNECTS_PER_MS).await;
+                let until_stopped = async move { drop(stopped.wait_for(|stop| *stop).await) };
+                consumer.run(async |_chunk| Ok(Output::Nothing), until_stopped).await
+            }));
+        }
+        crew
     }
-    #[expect(clippy::cast_precision_loss, reason = "a million is far below 2^53")]
-    Ok(Done { chunks: info.chunks.done as f64, seconds })
+
+    async fn all_connected(&mut self) -> anyhow::Result<()> {
+        for activity in &mut self.activities {
+            activity.wait_for(|it| it.connected).await.context("a consumer ended before it was connected")?;
+        }
+        Ok(())
+    }
+
+    fn completed(&self) -> u64 {
+        self.activities.iter().map(|it| it.borrow().tally.completed).sum()
+    }
+
+    /// Lets them end what they have begun; gives the chunks of the one with the fewest.
+    pub(crate) async fn stop(self) -> anyhow::Result<u64> {
+        self.stop.send_replace(true);
+        let mut fewest = u64::MAX;
+        for consumer in self.running {
+            fewest = fewest.min(consumer.await??.completed);
+        }
+        Ok(fewest)
+    }
+}
+
+/// Runs `consumers` consumers of the client library for a while, from when all of them are connected.
+async fn library(client: &Client, consumers: usize, strategy: &str, duration: Duration) -> anyhow::Result<Done> {
+    let mut crew = Crew::start(client, consumers, parsed(strategy)?);
+    crew.all_connected().await?;
+    let (began, before) = (Instant::now(), crew.completed());
+    tokio::time::sleep(duration).await;
+    let (seconds, chunks) = (began.elapsed().as_secs_f64(), crew.completed() - before);
+    Ok(Done { chunks, fewest: crew.stop().await?, seconds })
 }
 
 async fn one_by_one(socket: ConsumeSocket, strategy: &str, end: Instant) -> anyhow::Result<u64> {
@@ -119,7 +186,11 @@ async fn one_by_one(socket: ConsumeSocket, strategy: &str, end: Instant) -> anyh
         }
         work = next_work(&mut receiver).await?;
     }
-    Ok(completed)
+    // Nothing stays out when the consumer goes.
+    sender.feed(&completion(completed, work)).await?;
+    sender.flush().await?;
+    while !matches!(receiver.receive().await?, Some(ServerFrame::Settled { .. }) | None) {}
+    Ok(completed + 1)
 }
 
 async fn next_work(receiver: &mut ConsumeReceiver) -> anyhow::Result<WorkOf> {
@@ -127,16 +198,6 @@ async fn next_work(receiver: &mut ConsumeReceiver) -> anyhow::Result<WorkOf> {
         Some(ServerFrame::Work { mut work, .. }) if work.len() == 1 => Ok(work.remove(0)),
         other => bail!("a reserve was answered with {other:?}"),
     }
-}
-
-async fn two_exchanges(mut socket: ConsumeSocket, strategy: &str, end: Instant) -> anyhow::Result<u64> {
-    let mut completed = 0;
-    while Instant::now() < end {
-        let work = reserve_one(&mut socket, completed, strategy).await?;
-        complete(&mut socket, completed, work).await?;
-        completed += 1;
-    }
-    Ok(completed)
 }
 
 /// Reserves one chunk and waits for it.
@@ -165,7 +226,7 @@ pub(crate) async fn complete(socket: &mut ConsumeSocket, request: u64, work: Wor
     }
 }
 
-fn completion(request: u64, work: WorkOf) -> ClientFrame {
+pub(crate) fn completion(request: u64, work: WorkOf) -> ClientFrame {
     let done = work.chunks.into_iter().map(|chunk| DoneChunk { chunk, output: Output::Nothing }).collect();
     ClientFrame::Complete { request, submission: work.submission, done }
 }
@@ -214,26 +275,9 @@ async fn pipelined(socket: ConsumeSocket, strategy: &str, depth: u32, end: Insta
 
 /// Submits `submissions` submissions of `chunks` chunks each, many at a time.
 pub(crate) async fn submit_many(client: &Client, submissions: u64, chunks: u64) -> anyhow::Result<()> {
-    submit_each(client, 0..submissions, |_| SubmitRequest {
-        chunks: Some(chunks),
-        ..SubmitRequest::default()
-    })
-    .await
-    .map(drop)
-}
-
-/// Submits what `request` makes of each number, many at a time; gives the ids in the order of the answers.
-pub(crate) async fn submit_each(
-    client: &Client,
-    numbers: Range<u64>,
-    request: impl Fn(u64) -> SubmitRequest,
-) -> anyhow::Result<Vec<SubmissionId>> {
     const AT_ONCE: usize = 128;
-    let submits = stream::iter(numbers).map(|number| {
-        let request = request(number);
-        async move { client.submit(&request).await }
-    });
-    Ok(submits.buffer_unordered(AT_ONCE).try_collect().await?)
+    let submits = stream::iter(0..submissions).map(|_| async move { submit(client, chunks).await });
+    submits.buffer_unordered(AT_ONCE).try_for_each(|_| async { Ok(()) }).await
 }
 
 /// Submits one submission of `chunks` chunks.

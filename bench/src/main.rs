@@ -3,6 +3,7 @@
 //! `make bench` builds the release binary, runs every section and writes docs/benchmarks.md. A section that misses its bar
 //! makes the run fail.
 
+mod filler;
 mod leader;
 mod load;
 mod peer;
@@ -32,6 +33,9 @@ struct Options {
     /// Only sections whose name contains this.
     #[arg(long, default_value = "")]
     only: String,
+    /// Only strategies whose text contains this, in the sections that measure each.
+    #[arg(long, default_value = "")]
+    strategy: String,
     /// Seconds for each measurement.
     #[arg(long, default_value_t = 4)]
     seconds: u64,
@@ -42,8 +46,10 @@ struct Options {
 enum Set {
     /// `make bench`.
     Usual,
-    /// What a reserve costs, by strategy.
+    /// `make bench-strategies`: what a reserve costs, for every strategy.
     Strategies,
+    /// `make bench-ten-million`: ten million pending submissions.
+    TenMillion,
 }
 
 #[tokio::main]
@@ -51,7 +57,7 @@ async fn main() -> anyhow::Result<()> {
     let options = Options::parse();
     let figures = sections::run(&options).await?;
     print!("{}", report::table(&figures));
-    if options.only.is_empty() {
+    if options.only.is_empty() && options.strategy.is_empty() {
         std::fs::write(&options.report, report::page(&figures, options.seconds))?;
         eprintln!("written to {}", options.report.display());
     }

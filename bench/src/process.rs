@@ -7,6 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use windlass_client::Client;
 
+/// A server that is not ready by then never will be.
+const READY_WITHIN: Duration = Duration::from_secs(600);
+
 /// A running server.
 pub(crate) struct Server {
     child: Child,
@@ -59,12 +62,19 @@ impl Server {
             if let Some(status) = server.child.try_wait()? {
                 bail!("the server ended before it was ready: {status}");
             }
-            if began.elapsed() > Duration::from_secs(120) {
-                bail!("the server was not ready within two minutes");
+            if began.elapsed() > READY_WITHIN {
+                bail!("the server was not ready within {} minutes", READY_WITHIN.as_secs() / 60);
             }
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         Ok((server, began.elapsed()))
+    }
+
+    /// How long the server takes to say that it lives.
+    pub(crate) async fn health(&self) -> anyhow::Result<Duration> {
+        let began = Instant::now();
+        reqwest::get(format!("{}/health", self.url)).await?.error_for_status()?;
+        Ok(began.elapsed())
     }
 
     async fn is_ready(&self) -> bool {
@@ -106,16 +116,6 @@ impl Server {
         Ok(kib / 1_024.0)
     }
 
-    pub(crate) fn details(&self) -> anyhow::Result<String> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        Ok(status
-            .lines()
-            .filter(|l| l.starts_with("Rss") || l.starts_with("Threads") || l.starts_with("VmHWM"))
-            .map(|l| l.replace(['\t', ' '], ""))
-            .collect::<Vec<_>>()
-            .join(" "))
-    }
-
     /// Resident memory in bytes.
     pub(crate) fn resident_bytes(&self) -> anyhow::Result<f64> {
         Ok(self.resident_mib()? * 1_024.0 * 1_024.0)
@@ -129,6 +129,14 @@ impl Server {
         anyhow::ensure!(status.success(), "the server stopped with {status}");
         Ok(())
     }
+}
+
+/// Ten thousand consumers need as many file handles at this end too.
+pub(crate) fn raise_open_files() -> anyhow::Result<()> {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    Ok(setrlimit(Resource::Nofile, limit)?)
 }
 
 impl Drop for Server {

@@ -29,6 +29,12 @@ pub(crate) enum Bar {
 }
 
 impl Figure {
+    /// The same, shown to whoever waits for the rest.
+    pub(crate) fn told(self) -> Figure {
+        eprintln!("  {} {} {} ({})", self.what, short(self.value), self.unit, self.behind);
+        self
+    }
+
     pub(crate) fn holds(&self) -> bool {
         match self.bar {
             Bar::AtMost(bar) => self.value <= bar,

@@ -5,6 +5,9 @@
 
 use windlass_client::{MetaValue, Metadata, SubmitRequest};
 
+/// The strategy that gives chunks of the crowded value only.
+pub(crate) const CROWDED: &str = "SelectOnly(company=c0, OldestFirst)";
+
 const COMPANIES: u64 = 1_000;
 const USERS_PER_COMPANY: u64 = 100;
 const HOSTS: u64 = 10;
@@ -113,14 +116,27 @@ impl Kind {
     pub(crate) fn chunks(self) -> u64 {
         if self.draw(5, 4) > 0 { 1 } else { 2 + self.draw(6, 4) }
     }
+}
 
-    /// The same as a request, with so many chunks.
-    pub(crate) fn request(self, chunks: u64) -> SubmitRequest {
-        SubmitRequest {
-            chunks: Some(chunks),
-            metadata: self.metadata(),
-            priority: self.priority(),
-            ..SubmitRequest::default()
+/// Chunks of each submission that is measured through a server: the small queue does not run dry while it is measured.
+const CHUNKS: u64 = 2_000;
+
+/// A submission to be measured through a server. Those of the crowd have fields of their own, so that one queue serves both.
+pub(crate) fn request(number: u64) -> SubmitRequest {
+    let (spread, crowded) = (Kind::new(Crowd::Spread, number), Kind::new(Crowd::OneValue, number));
+    let mut metadata = spread.metadata();
+    for (field, value) in crowded.metadata() {
+        if let Some((_, own)) = CROWD_FIELDS.iter().find(|(of, _)| *of == field) {
+            metadata.insert((*own).to_owned(), value);
         }
     }
+    SubmitRequest { chunks: Some(CHUNKS), metadata, priority: spread.priority(), ..SubmitRequest::default() }
+}
+
+const CROWD_FIELDS: [(&str, &str); 2] = [("company", "crowd"), ("user", "member")];
+
+/// A strategy, said of the crowd's fields. Nothing in the crowd is a preview.
+pub(crate) fn of_crowd(strategy: &str) -> String {
+    let preview = strategy.replace("mode=preview", "mode=absent");
+    CROWD_FIELDS.iter().fold(preview, |text, (field, own)| text.replace(field, own))
 }

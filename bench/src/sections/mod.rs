@@ -1,9 +1,13 @@
 //! The sections: what is measured, in what order.
 
 mod backlog;
+mod consumers;
+mod live;
 mod load;
 mod memory;
+mod producers;
 mod reserve;
+mod served;
 mod submit;
 
 use crate::report::Figure;
@@ -16,8 +20,11 @@ const PIPELINE_DEPTH: u32 = 512;
 /// The sections of each set, in order.
 const fn sections_of(set: Set) -> &'static [&'static str] {
     match set {
-        Set::Usual => &["submit", "lone", "load", "backlog", "memory"],
-        Set::Strategies => &["in-process"],
+        Set::Usual => &[
+            "submit", "lone", "load", "backlog", "in-process", "served", "live", "consumers", "producers", "memory",
+        ],
+        Set::Strategies => &["in-process", "served"],
+        Set::TenMillion => &["ten-million"],
     }
 }
 
@@ -37,8 +44,13 @@ async fn run_one(name: &str, options: &Options) -> anyhow::Result<Vec<Figure>> {
         "lone" => submit::lone(options).await,
         "load" => load::load(options).await,
         "backlog" => backlog::backlog(options).await,
+        "in-process" => reserve::in_process(options),
+        "served" => served::served(options).await,
+        "live" => live::live(options).await,
+        "consumers" => consumers::consumers(options).await,
+        "producers" => producers::producers(options).await,
         "memory" => memory::memory(options).await,
-        "in-process" => reserve::in_process(),
+        "ten-million" => memory::ten_million(options).await,
         other => anyhow::bail!("there is no section {other}"),
     }
 }

@@ -1,12 +1,14 @@
 //! The wire: what goes through Windlass's doors, shared by server and clients.
 //!
-//! [`json`] is the HTTP interface, [`changes`] the part of it that changes submissions, [`frames`] the WebSocket of
-//! consumers, [`problem`] the errors of both, [`objects`] the names of chunks' bytes in the object store, [`blob`] how
+//! [`json`] is the HTTP interface, [`changes`] the part of it that changes submissions, [`explain`] and [`overview`] the
+//! parts for people who look at the queue, [`frames`] the WebSocket of consumers, [`problem`] the errors of both, [`objects`] the names of chunks' bytes in the object store, [`blob`] how
 //! bytes look in JSON.
 
 pub mod blob;
 pub mod changes;
+pub mod explain;
 pub mod frames;
 pub mod json;
 pub mod objects;
+pub mod overview;
 pub mod problem;

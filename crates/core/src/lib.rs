@@ -14,6 +14,7 @@
 //!
 //! [`audit`] checks the rooms' invariants, after each apply in tests.
 
+mod ascending;
 pub mod audit;
 pub mod batch;
 mod dedup;

@@ -177,7 +177,7 @@ impl<T: Tables> Machine<T> {
     /// What can be handed out, submission by submission: what a new leader's reserver starts from. Everything must be
     /// flushed.
     pub fn unsettled(&self) -> impl Iterator<Item = Unsettled> {
-        self.batch.submissions().filter_map(|(id, _)| self.batch.unsettled_of(&self.tables, id))
+        self.batch.all_unsettled(&self.tables)
     }
 
     /// The rows.

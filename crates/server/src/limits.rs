@@ -59,6 +59,22 @@ pub const EVENTS_KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// A dead connection is noticed after this many silent heartbeats.
 pub const HEARTBEATS_MISSED_MAX: u32 = 3;
 
+/// Consumers that an overview shows: those with the most in work.
+pub const CONSUMERS_SHOWN: usize = 50;
+
+/// Strategies that an overview shows: those that the most reserves wait for.
+pub const STRATEGIES_SHOWN: usize = 20;
+
+/// Values and limits of an overview if the caller does not say.
+pub const OVERVIEW_ROWS_DEFAULT: usize = 20;
+
+/// More rows than this nobody reads at once.
+pub const OVERVIEW_ROWS_MAX: usize = 200;
+
+/// How long an explanation waits for the views of a strategy that nobody has used yet: a million submissions are looked at
+/// in a few seconds.
+pub const EXPLAIN_PATIENCE: Duration = Duration::from_secs(20);
+
 /// Rows that a bulk verb looks at under one lock of the machine: a few milliseconds, in which nothing is applied.
 pub const BULK_STEP_ROWS: usize = 1_000;
 

@@ -27,8 +27,8 @@ use windlass_core::tables::{KeyRange, Row, Table, Tables, Walk, is_empty_range};
 
 /// Blocks read from disk are cached up to here.
 const CACHE_BYTES: u64 = 64 << 20;
-/// A table's memtable is flushed beyond this; all ten full ones take 80 MiB.
-const MEMTABLE_BYTES: u64 = 8 << 20;
+/// A table's memtable is flushed beyond this; all thirteen full ones take 52 MiB.
+const MEMTABLE_BYTES: u64 = 4 << 20;
 /// All journals together; they are read into memory at start, so this bounds that peak too.
 const JOURNAL_BYTES_MAX: u64 = 128 << 20;
 /// One thread flushes while the other compacts.

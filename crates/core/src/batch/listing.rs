@@ -261,8 +261,7 @@ impl BatchState {
         &self,
         below: Option<SubmissionId>,
     ) -> impl Iterator<Item = (SubmissionId, &Submission)> {
-        let end = below.map_or(Bound::Unbounded, Bound::Excluded);
-        self.submissions.range((Bound::Unbounded, end)).rev().map(|(id, submission)| (*id, submission))
+        self.submissions.below(below)
     }
 
     fn block_in_memory(&self, name: BlockName) -> Option<&Block> {

@@ -15,6 +15,7 @@ use super::values::{FewValues, ValueCounts};
 use super::views::explain::{Elsewhere, Explanation, Subject, SubmissionSeen};
 use super::views::overview::{FieldKnown, FieldSeen, LimitsReached, StrategyInUse};
 use super::views::{self, Candidate, PlanId, Views};
+use crate::ascending::AscendingMap;
 use crate::ids::{ChunkIndex, ChunkName, SubmissionId};
 use crate::seeded::Seeded;
 use crate::time::At;
@@ -24,7 +25,7 @@ use std::ops::Range;
 /// See the file's head.
 #[derive(Debug, Default)]
 pub struct Ready {
-    by_id: BTreeMap<SubmissionId, u32>,
+    by_id: AscendingMap<SubmissionId, u32>,
     items: Vec<Option<Item>>,
     free: Vec<u32>,
     views: Views,

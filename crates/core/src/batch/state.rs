@@ -10,6 +10,7 @@
 
 use super::chunks::{Block, BlockName, BlockNumber, Place};
 use super::submissions::{Finished, Submission, SubmissionState, Traits};
+use crate::ascending::AscendingMap;
 use crate::entry::Effect;
 use crate::ids::{ChunkIndex, SubmissionId};
 use crate::limits::CHUNKS_PER_BLOCK;
@@ -22,7 +23,7 @@ use std::ops::Range;
 /// Running submissions and the blocks in work.
 #[derive(Debug, Default)]
 pub struct BatchState {
-    pub(super) submissions: BTreeMap<SubmissionId, Submission>,
+    pub(super) submissions: AscendingMap<SubmissionId, Submission>,
     pub(super) blocks: BTreeMap<BlockName, Block>,
     changed_submissions: BTreeSet<SubmissionId>,
     changed_blocks: BTreeSet<BlockName>,
@@ -84,7 +85,7 @@ impl BatchState {
 
     /// Running submissions in order of age.
     pub fn submissions(&self) -> impl DoubleEndedIterator<Item = (SubmissionId, &Submission)> {
-        self.submissions.iter().map(|(id, submission)| (*id, submission))
+        self.submissions.iter()
     }
 
     /// How many blocks are in memory.
@@ -163,7 +164,7 @@ impl BatchState {
     /// Writes every changed row.
     pub(crate) fn flush(&mut self, tables: &mut dyn Tables) {
         for id in std::mem::take(&mut self.changed_submissions) {
-            let submission = &self.submissions[&id];
+            let submission = self.submissions.get(&id).expect("a changed submission runs");
             tables.put(Table::Submissions, &id.key(), rows::encode(submission));
         }
         for name in std::mem::take(&mut self.changed_blocks) {
@@ -178,14 +179,29 @@ impl BatchState {
     /// What can be handed out of a running submission. Everything must be flushed.
     pub(crate) fn unsettled_of(&self, tables: &dyn Tables, id: SubmissionId) -> Option<Unsettled> {
         let submission = self.submissions.get(&id)?;
+        Some(Unsettled::new(tables, id, submission, traits_of(tables, id)))
+    }
+
+    /// The same of all running submissions, in order of age: one walk over the rows instead of a lookup for each.
+    pub(crate) fn all_unsettled(&self, tables: &dyn Tables) -> impl Iterator<Item = Unsettled> {
+        let mut rows = tables.scan_prefix(Table::Traits, &[]).peekable();
+        self.submissions.iter().map(move |(id, submission)| {
+            let key = id.key();
+            while rows.next_if(|(row_key, _)| row_key[..] < key[..]).is_some() {}
+            let traits = match rows.next_if(|(row_key, _)| row_key[..] == key[..]) {
+                Some((_, row)) => rows::decode(Table::Traits, &key, &row),
+                None => traits_of(tables, id),
+            };
+            Unsettled::new(tables, id, submission, traits)
+        })
+    }
+}
+
+impl Unsettled {
+    fn new(tables: &dyn Tables, id: SubmissionId, submission: &Submission, traits: Traits) -> Unsettled {
         let total = submission.counts.total;
-        let mut unsettled = Unsettled {
-            submission: id,
-            round: submission.round,
-            ranges: Vec::new(),
-            delayed: Vec::new(),
-            traits: traits_of(tables, id),
-        };
+        let (round, ranges, delayed) = (submission.round, Vec::new(), Vec::new());
+        let mut unsettled = Unsettled { submission: id, round, ranges, delayed, traits };
         let mut known_to = 0;
         if submission.is_touched() {
             for (key, value) in tables.scan_prefix(Table::Blocks, &id.key()) {
@@ -197,11 +213,9 @@ impl BatchState {
             }
         }
         unsettled.push(known_to..total);
-        Some(unsettled)
+        unsettled
     }
-}
 
-impl Unsettled {
     fn push_block(&mut self, name: BlockName, block: &Block, round: u32) {
         let first = name.first_chunk();
         for range in block.unsettled(round) {

@@ -153,7 +153,8 @@ pub(super) fn problem_of_metadata(metadata: &Metadata) -> Option<String> {
         .find_map(|(field, value)| problem_of_field(field).or_else(|| problem_of_value(field, value)))
 }
 
-pub(super) fn problem_of_field(field: &str) -> Option<String> {
+/// What is wrong with the name of a metadata field, as a sentence that says what to do.
+pub fn problem_of_field(field: &str) -> Option<String> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     let is_wrong = field.is_empty() || field.len() > METADATA_FIELD_BYTES_MAX || !field.bytes().all(is_plain);
     is_wrong.then(|| {

@@ -11,3 +11,4 @@ mod invented;
 mod naive;
 mod queue;
 mod sequences;
+mod stories;

@@ -3,8 +3,10 @@
 pub mod accept;
 mod answer;
 mod events;
+mod explain;
 mod extract;
 mod objects;
+mod overview;
 mod status;
 mod submissions;
 mod work;
@@ -69,6 +71,8 @@ pub fn router(service: Service) -> Router {
         .routes(routes!(work::fail))
         .routes(routes!(work::extend))
         .routes(routes!(work::release))
+        .routes(routes!(explain::explain))
+        .routes(routes!(overview::overview))
         .routes(routes!(events::events))
         .routes(routes!(objects::put, objects::get))
         .routes(routes!(status::status))

@@ -148,7 +148,7 @@ pub(super) fn unexpected(outcome: &Outcome) -> Problem {
     )
 }
 
-fn unknown(id: SubmissionId) -> Problem {
+pub(super) fn unknown(id: SubmissionId) -> Problem {
     let detail = format!("no submission has the id {id}; check the id, or list the submissions");
     Problem::new(ProblemCode::SubmissionUnknown, detail)
 }

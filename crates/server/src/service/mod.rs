@@ -3,6 +3,8 @@
 pub mod abouts;
 pub mod batch;
 pub mod bulk;
+pub mod explain;
+pub mod overview;
 pub mod reserve;
 
 use crate::clock::Clock;

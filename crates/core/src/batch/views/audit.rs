@@ -15,9 +15,8 @@ pub(in crate::batch) fn check(views: &Views, running: &[(Candidate<'_>, u64)]) {
     check_references(views, running);
     check_registers(views);
     check_plans(views);
-    views.books.check(|value| {
-        views.values.is_missing(value) || running.iter().any(|(it, _)| it.values.contains(value))
-    });
+    let had: BTreeSet<ValueId> = running.iter().flat_map(|(it, _)| it.values.iter()).collect();
+    views.books.check(|value| views.values.is_missing(value) || had.contains(&value));
     let known = Known { values: &views.values, books: &views.books };
     for (id, view) in in_use(views) {
         let is_in = |it: &&(Candidate<'_>, u64)| view.is_built() || it.0.slot < view.built_to();
@@ -46,9 +45,10 @@ fn check_counts(values: &Values, running: &[(Candidate<'_>, u64)]) {
         let counted = ValueCounts { handed_out: 0, ..values.counts(value) };
         let recounted = recounted.get(&value).copied().unwrap_or_default();
         assert_eq!(counted, recounted, "the counts of {:?} are sums over its submissions", values.get(value));
-        let is_in_work = values.in_work(values.field_of(value)).any(|it| it == value);
-        assert_eq!(is_in_work, counted.out > 0, "a value is in work exactly if chunks of it are out");
     }
+    let out = recounted.iter().filter(|(_, counts)| counts.out > 0).map(|(value, _)| *value);
+    let in_work = values.field_references().into_keys().flat_map(|field| values.in_work(field));
+    assert_eq!(in_work.collect::<BTreeSet<_>>(), out.collect(), "values in work are those with chunks out");
 }
 
 /// Every value and field is referred to by submissions, views and books, and by nothing else.

@@ -1,5 +1,6 @@
 //! What the Dispatcher is told and asked, and what it answers.
 
+use super::looks::{Explain, Overview};
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 use windlass_core::batch::reserver::{HandOut, Reserver, SessionId, Standing};
@@ -60,6 +61,10 @@ pub enum Event {
     Standing(Vec<(ChunkName, AttemptToken)>, oneshot::Sender<Vec<Standing>>),
     /// How things are.
     Status(oneshot::Sender<DispatcherStatus>),
+    /// What a strategy would give, and why.
+    Explain(Explain),
+    /// The queue in numbers: with the values of a field, so many values and limits at most.
+    Overview(Option<String>, usize, oneshot::Sender<Overview>),
     /// Hand out no more.
     Drain,
 }

@@ -82,7 +82,13 @@ impl Lines {
 
     /// How many wait whose answer somebody still waits for.
     pub(super) fn count(&self, sessions: &Sessions) -> usize {
-        self.lines.values().flatten().filter(|(_, ask)| is_asked(sessions, ask)).count()
+        self.asked(sessions).count()
+    }
+
+    /// Everything that waits and whose answer somebody still waits for, with its plan.
+    pub(super) fn asked<'a>(&'a self, sessions: &'a Sessions) -> impl Iterator<Item = (PlanId, &'a Ask)> {
+        let all = self.lines.iter().flat_map(|(plan, line)| line.iter().map(|(_, ask)| (*plan, ask)));
+        all.filter(|(_, ask)| is_asked(sessions, ask))
     }
 
     /// Forgets asks that were withdrawn, each time their number has doubled: O(1) for each ask.

@@ -10,7 +10,9 @@ mod event;
 mod handle;
 mod hold;
 mod lines;
+mod looks;
 mod sessions;
+mod totals;
 
 use crate::clock::Clock;
 use crate::config::SessionTimes;
@@ -18,9 +20,11 @@ pub use event::{Ask, Asker, DispatcherStatus, Event, ToSession};
 pub use handle::DispatcherHandle;
 use hold::Hold;
 use lines::{Lines, is_asked};
+pub use looks::{ConsumerSeen, Explain, Explained, Overview};
 use sessions::Sessions;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
+pub use totals::Totals;
 use windlass_core::batch::reserver::{HandOut, Holder, LostTooOften, Reserver, SessionId, Standing};
 use windlass_core::batch::roster::Roster;
 use windlass_core::batch::tokens::AttemptToken;
@@ -41,11 +45,16 @@ pub struct Dispatcher {
     unplanned: Vec<Ask>,
     /// Plans with an ask that does not wish to wait, whose views are being built.
     impatient: Vec<PlanId>,
+    /// Questions about strategies whose views are being built.
+    explaining: Vec<Explain>,
     is_building: bool,
     /// When the Ticker looks again.
     planned: Option<At>,
     sweep_at: At,
     draining: bool,
+    /// Since when the totals count.
+    began: At,
+    totals: Totals,
     hold: Hold,
     times: SessionTimes,
     notes: mpsc::UnboundedSender<Note>,
@@ -76,10 +85,13 @@ impl Dispatcher {
             lines: Lines::new(),
             unplanned: Vec::new(),
             impatient: Vec::new(),
+            explaining: Vec::new(),
             is_building: false,
             planned: None,
             sweep_at: At::from_ms(0),
             draining: false,
+            began: clock.now(),
+            totals: Totals::default(),
             hold: Hold::default(),
             times,
             notes,
@@ -145,6 +157,7 @@ impl Dispatcher {
         let Some(reserver) = &mut self.reserver else { return };
         self.is_building = reserver.ready_mut().build();
         self.serve_waiting(now);
+        self.explain_what_is_built(now);
         if self.impatient.is_empty() {
             return;
         }
@@ -196,6 +209,8 @@ impl Dispatcher {
                 self.answer(&chunks, reply, |reserver, name, token| reserver.standing(name, token));
             }
             Event::Status(reply) => drop(reply.send(self.status())),
+            Event::Explain(ask) => self.explain(ask, now),
+            Event::Overview(field, limit, reply) => self.overview(field.as_deref(), limit, reply, now),
             Event::Drain => self.drain(now),
         }
     }
@@ -245,6 +260,7 @@ impl Dispatcher {
             if let Effect::Failed { retry_at: Some(retry_at), .. } = &mut effect {
                 *retry_at = on_this_clock(*retry_at, at, now);
             }
+            self.totals.count(&effect);
             reserver.absorb(&effect);
         }
     }
@@ -267,6 +283,7 @@ impl Dispatcher {
     fn reserve(&mut self, ask: Ask, now: At) {
         if let Asker::Session { session, .. } = ask.asker {
             self.note_return(session, now);
+            self.sessions.note_strategy(session, &ask.strategy);
             if ask.strategy.has_hard_limit() {
                 self.sessions.enlist(session);
             }
@@ -318,8 +335,11 @@ impl Dispatcher {
         if hand_outs.is_empty() {
             return Some(ask);
         }
+        let chunks = hand_outs.iter().map(|it| it.chunks.len() as u64).sum::<u64>();
+        self.totals.handed_out += chunks;
         match ask.asker {
             Asker::Session { session, request } => {
+                self.sessions.count_handed_out(session, chunks);
                 let connection = self.sessions.connection(session)?;
                 if let Err(unsent) = connection.send(ToSession::Work { request, hand_outs })
                     && let ToSession::Work { hand_outs, .. } = unsent.0

@@ -9,8 +9,10 @@ use super::unguessable;
 use crate::config::SessionTimes;
 use crate::limits::HEARTBEATS_MISSED_MAX;
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 use tokio::sync::mpsc;
 use windlass_core::batch::reserver::SessionId;
+use windlass_core::batch::strategy::Strategy;
 use windlass_core::time::At;
 
 /// Where a session's work goes.
@@ -24,11 +26,18 @@ pub(super) struct Sessions {
     /// When to look at a session again: its deadline when it was last looked at, or earlier.
     looks: BTreeSet<(At, SessionId)>,
     connected: usize,
+    next_number: u64,
 }
 
 #[derive(Debug)]
 struct Session {
+    /// Tells it apart for people, who must not learn its id.
+    number: u64,
     name: String,
+    /// What it reserved with last.
+    strategy: Option<Arc<Strategy>>,
+    /// Chunks handed to it.
+    handed_out: u64,
     connection: Option<Connection>,
     seen: At,
     /// Whether it is on the roster of those who may hold work under a hard limit.
@@ -37,9 +46,18 @@ struct Session {
     returning: Option<SessionId>,
 }
 
+/// A connected consumer, as people see it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Profile<'a> {
+    pub(super) number: u64,
+    pub(super) name: &'a str,
+    pub(super) strategy: Option<&'a Strategy>,
+    pub(super) handed_out: u64,
+}
+
 impl Sessions {
     pub(super) fn new(times: SessionTimes) -> Sessions {
-        Sessions { times, all: HashMap::new(), looks: BTreeSet::new(), connected: 0 }
+        Sessions { times, all: HashMap::new(), looks: BTreeSet::new(), connected: 0, next_number: 1 }
     }
 
     /// How many are connected.
@@ -59,6 +77,32 @@ impl Sessions {
         })
     }
 
+    /// Everybody who is connected, as people see them.
+    pub(super) fn profiles(&self) -> impl Iterator<Item = (SessionId, Profile<'_>)> {
+        let connected = self.all.iter().filter(|(_, session)| session.connection.is_some());
+        connected.map(|(id, session)| {
+            let Session { number, name, strategy, handed_out, .. } = session;
+            let strategy = strategy.as_deref();
+            (*id, Profile { number: *number, name, strategy, handed_out: *handed_out })
+        })
+    }
+
+    /// A session reserves by this strategy.
+    pub(super) fn note_strategy(&mut self, id: SessionId, strategy: &Arc<Strategy>) {
+        if let Some(session) = self.all.get_mut(&id)
+            && session.strategy.as_ref().is_none_or(|it| !Arc::ptr_eq(it, strategy))
+        {
+            session.strategy = Some(Arc::clone(strategy));
+        }
+    }
+
+    /// A session got chunks.
+    pub(super) fn count_handed_out(&mut self, id: SessionId, chunks: u64) {
+        if let Some(session) = self.all.get_mut(&id) {
+            session.handed_out += chunks;
+        }
+    }
+
     /// A consumer has connected.
     pub(super) fn connect(
         &mut self,
@@ -68,8 +112,17 @@ impl Sessions {
         now: At,
     ) -> SessionId {
         let id = SessionId(unguessable());
-        let session =
-            Session { name, connection: Some(connection), seen: now, is_enlisted: false, returning };
+        let session = Session {
+            number: self.next_number,
+            name,
+            strategy: None,
+            handed_out: 0,
+            connection: Some(connection),
+            seen: now,
+            is_enlisted: false,
+            returning,
+        };
+        self.next_number += 1;
         self.all.insert(id, session);
         self.looks.insert((now.after_ms(self.times.heartbeat_ms), id));
         self.connected += 1;

@@ -30,8 +30,8 @@ impl Totals {
             Effect::Done { chunks, .. } => self.completed += chunks.len() as u64,
             Effect::Failed { .. } => self.failed += 1,
             Effect::Over { .. } => self.ended += 1,
-            // Another round is no new submission, and a change is none either.
-            _ => {}
+            // Another round is no new submission.
+            Effect::Ready { .. } | Effect::Changed { .. } | Effect::Weighed { .. } => {}
         }
     }
 }
