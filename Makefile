@@ -4,7 +4,7 @@ TOOLS := $(CURDIR)/.tools
 DENY := $(TOOLS)/bin/cargo-deny
 DENY_VERSION := 0.20.2
 
-.PHONY: help demo build test check fix bench bench-opsqueue kill
+.PHONY: help demo build test check fix bench bench-opsqueue bench-peers kill
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 18
@@ -37,6 +37,11 @@ bench: build bench-opsqueue ## Measure, side by side with Opsqueue, and write do
 
 bench-opsqueue: ## Build the driver of the peer
 	cd bench/opsqueue && cargo build --release --locked --bins -p opsqueue -p opsqueue-bench
+
+bench-peers: build bench-opsqueue ## Install and measure what a user would pick instead, and write docs/benchmarks-peers.md
+	sh bench/peers/install
+	cd bench/peers && cargo build --release
+	bench/peers/target/release/peers-bench
 
 kill: ## A long campaign: the server killed 1,000 times under load
 	cargo build --workspace --all-targets

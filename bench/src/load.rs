@@ -77,9 +77,8 @@ pub(crate) async fn consume(
 /// So many consumers' sockets, a few being connected at a time.
 pub(crate) async fn connect(client: &Client, consumers: usize) -> anyhow::Result<Vec<ConsumeSocket>> {
     const AT_ONCE: usize = 64;
-    let connects = stream::iter(0..consumers).map(|nth| async move {
-        Ok(ConsumeSocket::connect(client, &format!("bench {nth}"), None).await?.0)
-    });
+    let connects = stream::iter(0..consumers)
+        .map(|nth| async move { Ok(ConsumeSocket::connect(client, &format!("bench {nth}"), None).await?.0) });
     connects.buffer_unordered(AT_ONCE).try_collect().await
 }
 
@@ -159,7 +158,12 @@ impl Crew {
 }
 
 /// Runs `consumers` consumers of the client library for a while, from when all of them are connected.
-async fn library(client: &Client, consumers: usize, strategy: &str, duration: Duration) -> anyhow::Result<Done> {
+async fn library(
+    client: &Client,
+    consumers: usize,
+    strategy: &str,
+    duration: Duration,
+) -> anyhow::Result<Done> {
     let mut crew = Crew::start(client, consumers, parsed(strategy)?);
     crew.all_connected().await?;
     let (began, before) = (Instant::now(), crew.completed());

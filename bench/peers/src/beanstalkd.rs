@@ -18,8 +18,6 @@ const PIPELINE: usize = 100;
 const FILL_BATCH: u64 = 1_000;
 /// A job that is reserved goes back after so long.
 const RUN_SECONDS: u32 = 600;
-/// The binlog's file size: the largest that does not make a file of its own for each small fill.
-const BINLOG_BYTES: u64 = 10 * 1_024 * 1_024;
 
 pub(crate) struct Beanstalkd;
 
@@ -42,24 +40,22 @@ impl System for Beanstalkd {
     }
 
     async fn start(&self, data: &Path) -> anyhow::Result<Box<dyn Server>> {
-        let port = process::free_port()?;
-        let mut command = Command::new("beanstalkd");
-        command.args([
-            "-l",
-            "127.0.0.1",
-            "-p",
-            &port.to_string(),
-            "-f",
-            "0",
-            "-s",
-            &BINLOG_BYTES.to_string(),
-            "-b",
-        ]);
-        command.arg(data);
-        let mut process = Process::start(command, data, Signal::TERM)?;
-        process.ready(|| Connection::open(port)).await?;
-        Ok(Box::new(Running { process, port }))
+        run(data, &["-f", "0"]).await
     }
+
+    /// A sync for each put would make filling the longest part of the run.
+    async fn start_unsynced(&self, data: &Path) -> anyhow::Result<Option<Box<dyn Server>>> {
+        Ok(Some(run(data, &["-F"]).await?))
+    }
+}
+
+async fn run(data: &Path, sync: &[&str]) -> anyhow::Result<Box<dyn Server>> {
+    let port = process::free_port()?;
+    let mut command = Command::new("beanstalkd");
+    command.args(["-l", "127.0.0.1", "-p", &port.to_string()]).args(sync).arg("-b").arg(data);
+    let mut process = Process::start(command, data, Signal::TERM)?;
+    process.ready(|| Connection::open(port)).await?;
+    Ok(Box::new(Running { process, port }))
 }
 
 struct Running {

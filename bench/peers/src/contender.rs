@@ -1,7 +1,7 @@
 //! A system in the race: every measurement starts on an empty folder with a fresh server, and leaves nothing behind.
 
 use crate::process::{self, Machine};
-use crate::system::{self, Done, Mode, System};
+use crate::system::{self, Done, Mode, Server, System};
 use anyhow::Context;
 use async_trait::async_trait;
 use std::fs;
@@ -19,16 +19,21 @@ pub(crate) struct Task {
     pub(crate) duration: Duration,
 }
 
+/// How getting chunks in went.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Filled {
+    /// Fewer than asked for if the time ran out.
+    pub(crate) chunks: u64,
+    pub(crate) seconds: f64,
+    pub(crate) cpu_seconds: f64,
+}
+
 /// What a system is like with chunks in it that nobody has worked on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Standing {
-    /// Chunks that are in: fewer than asked for if the time ran out.
-    pub(crate) filled: u64,
-    pub(crate) fill_seconds: f64,
-    pub(crate) fill_cpu_seconds: f64,
     pub(crate) memory_bytes: f64,
     pub(crate) disk_bytes: f64,
-    /// Medians of a lone consumer; none if it was not asked for.
+    /// Medians of a lone consumer.
     pub(crate) reserve_us: Option<f64>,
     pub(crate) cycle_us: Option<f64>,
 }
@@ -51,14 +56,11 @@ pub(crate) trait Contender: Send + Sync {
     /// Fills a fresh server and lets consumers work on it.
     async fn load(&self, task: &Task) -> anyhow::Result<Done>;
 
-    /// Fills a fresh server within `fill_max` and looks at it, then lets a lone consumer work for a while.
-    async fn stand(
-        &self,
-        way: &str,
-        chunks: u64,
-        fill_max: Duration,
-        lone: Duration,
-    ) -> anyhow::Result<Standing>;
+    /// Gets chunks into a fresh server, as far as there is time.
+    async fn fill(&self, way: &str, chunks: u64, time: Duration) -> anyhow::Result<Filled>;
+
+    /// Fills a fresh server, looks at it, then lets a lone consumer work for a while.
+    async fn stand(&self, chunks: u64, lone: Duration) -> anyhow::Result<Standing>;
 }
 
 /// A system whose server the harness starts and drives itself.
@@ -72,6 +74,25 @@ impl<S: System> Fresh<S> {
     /// The way used where filling is not what is measured: the last one is the fastest that fills as users would.
     fn way_in(&self) -> &'static str {
         self.system.ways_in().last().copied().expect("there is a way in")
+    }
+
+    /// A durable server with chunks in it, however they got there.
+    async fn filled(&self, folder: &Folder, chunks: u64) -> anyhow::Result<Box<dyn Server>> {
+        let unsynced = self.system.start_unsynced(folder.path()).await?;
+        let is_unsynced = unsynced.is_some();
+        let mut server = match unsynced {
+            Some(server) => server,
+            None => self.system.start(folder.path()).await?,
+        };
+        let filled = server.fill(self.way_in(), chunks, Instant::now() + FILL_MAX).await?;
+        anyhow::ensure!(filled == chunks, "only {filled} of {chunks} chunks were in after {FILL_MAX:?}");
+        // What filling left to be written should not fall into what is measured.
+        rustix::fs::sync();
+        if is_unsynced {
+            drop(server);
+            server = self.system.start(folder.path()).await?;
+        }
+        Ok(server)
     }
 }
 
@@ -99,49 +120,30 @@ impl<S: System> Contender for Fresh<S> {
 
     async fn load(&self, task: &Task) -> anyhow::Result<Done> {
         let folder = Folder::new(&self.root)?;
-        let server = self.system.start(folder.path()).await?;
-        let filled = server.fill(self.way_in(), task.backlog, Instant::now() + FILL_MAX).await?;
-        anyhow::ensure!(
-            filled == task.backlog,
-            "{filled} of {} chunks were in after {FILL_MAX:?}",
-            task.backlog
-        );
-        // What filling left to be written should not fall into the measurement.
-        rustix::fs::sync();
+        let server = self.filled(&folder, task.backlog).await?;
         let consumers = server.consumers(task.mode, task.way, task.consumers).await?;
         system::consume(server.process(), consumers, task.duration).await
     }
 
-    async fn stand(
-        &self,
-        way: &str,
-        chunks: u64,
-        fill_max: Duration,
-        lone: Duration,
-    ) -> anyhow::Result<Standing> {
+    async fn fill(&self, way: &str, chunks: u64, time: Duration) -> anyhow::Result<Filled> {
         let folder = Folder::new(&self.root)?;
         let server = self.system.start(folder.path()).await?;
         let cpu_before = server.process().cpu_seconds()?;
         let began = Instant::now();
-        let filled = server.fill(way, chunks, began + fill_max).await?;
-        let fill_seconds = began.elapsed().as_secs_f64();
-        let mut standing = Standing {
-            filled,
-            fill_seconds,
-            fill_cpu_seconds: server.process().cpu_seconds()? - cpu_before,
-            memory_bytes: server.process().memory_bytes()?,
-            disk_bytes: process::disk_bytes(folder.path())?,
-            reserve_us: None,
-            cycle_us: None,
-        };
-        if !lone.is_zero() {
-            rustix::fs::sync();
-            let way = self.system.ways(Mode::OneByOne, 1)[0];
-            let consumers = server.consumers(Mode::OneByOne, way, 1).await?;
-            let done = system::consume(server.process(), consumers, lone).await?;
-            (standing.reserve_us, standing.cycle_us) = (done.reserve_us, done.cycle_us);
-        }
-        Ok(standing)
+        let chunks = server.fill(way, chunks, began + time).await?;
+        let seconds = began.elapsed().as_secs_f64();
+        Ok(Filled { chunks, seconds, cpu_seconds: server.process().cpu_seconds()? - cpu_before })
+    }
+
+    async fn stand(&self, chunks: u64, lone: Duration) -> anyhow::Result<Standing> {
+        let folder = Folder::new(&self.root)?;
+        let server = self.filled(&folder, chunks).await?;
+        let memory_bytes = server.process().memory_bytes()?;
+        let disk_bytes = process::disk_bytes(folder.path())?;
+        let way = self.system.ways(Mode::OneByOne, 1)[0];
+        let consumers = server.consumers(Mode::OneByOne, way, 1).await?;
+        let Done { reserve_us, cycle_us, .. } = system::consume(server.process(), consumers, lone).await?;
+        Ok(Standing { memory_bytes, disk_bytes, reserve_us, cycle_us })
     }
 }
 

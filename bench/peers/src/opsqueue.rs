@@ -1,6 +1,6 @@
 //! Opsqueue: its own client library, in a driver of its own workspace, which starts the server and prints what it saw.
 
-use crate::contender::{Contender, Folder, Standing, Task};
+use crate::contender::{Contender, Filled, Folder, Standing, Task};
 use crate::process::{self, Machine, Process};
 use crate::system::{Done, Mode};
 use anyhow::Context;
@@ -103,28 +103,33 @@ impl Contender for Opsqueue {
         })
     }
 
-    async fn stand(
-        &self,
-        way: &str,
-        chunks: u64,
-        fill_max: Duration,
-        lone: Duration,
-    ) -> anyhow::Result<Standing> {
+    async fn fill(&self, way: &str, chunks: u64, time: Duration) -> anyhow::Result<Filled> {
         let each = if way == ONE_SUBMISSION { chunks } else { 1_000 };
         let printed = self
             .run(&[
-                ("--mode", if lone.is_zero() { "fill".into() } else { "one_by_one".into() }),
-                ("--consumers", "1".into()),
+                ("--mode", "fill".into()),
                 ("--backlog", chunks.to_string()),
                 ("--chunks-per-submission", each.to_string()),
-                ("--fill-seconds", fill_max.as_secs().max(1).to_string()),
+                ("--fill-seconds", time.as_secs().max(1).to_string()),
+            ])
+            .await?;
+        Ok(Filled {
+            chunks: printed.figure("filled")? as u64,
+            seconds: printed.figure("fill_seconds")?,
+            cpu_seconds: printed.figure("fill_cpu_seconds")?,
+        })
+    }
+
+    async fn stand(&self, chunks: u64, lone: Duration) -> anyhow::Result<Standing> {
+        let printed = self
+            .run(&[
+                ("--mode", "one_by_one".into()),
+                ("--consumers", "1".into()),
+                ("--backlog", chunks.to_string()),
                 ("--seconds", lone.as_secs().max(1).to_string()),
             ])
             .await?;
         Ok(Standing {
-            filled: printed.figure("filled")? as u64,
-            fill_seconds: printed.figure("fill_seconds")?,
-            fill_cpu_seconds: printed.figure("fill_cpu_seconds")?,
             memory_bytes: printed.figure("memory_bytes")?,
             disk_bytes: printed.figure("disk_bytes")?,
             reserve_us: printed.figure("reserve_us").ok(),

@@ -1,7 +1,7 @@
 //! The sections: what is measured, in what order. Systems take turns, so that a slow hour is slow for all.
 
 use crate::Options;
-use crate::contender::{Contender, OTHERS_MAX, Task, quiet};
+use crate::contender::{Contender, Filled, OTHERS_MAX, Standing, Task, quiet};
 use crate::figures::{Backlog, Figures, Fill, Load};
 use crate::system::{Done, Mode};
 use crate::windlass::WINDLASS;
@@ -9,8 +9,6 @@ use std::time::Duration;
 
 /// A way that was so much slower than the best in the first repetition is not repeated.
 const HOPELESS_BELOW: f64 = 0.7;
-/// Filling a backlog whose size matters more than its rate may take this long.
-const BACKLOG_FILL_MAX: Duration = Duration::from_secs(900);
 
 /// Consumers against throughput, in one mode.
 pub(crate) async fn loads(
@@ -119,41 +117,43 @@ pub(crate) async fn bulk(
     contenders: &[Box<dyn Contender>],
     figures: &mut Figures,
 ) -> anyhow::Result<()> {
-    let fill_max = Duration::from_secs_f64(options.fill_seconds);
+    let time = Duration::from_secs_f64(options.fill_seconds);
     for _ in 0..options.repetitions {
         for contender in contenders {
             for way in contender.ways_in() {
                 quiet(Duration::from_secs(options.patience)).await?;
                 let what = format!("{}, bulk submit, {way}", contender.name());
-                let standing = match contender.stand(way, options.bulk, fill_max, Duration::ZERO).await {
-                    Ok(standing) => standing,
-                    Err(error) => {
-                        remark(figures, contender.name(), format!("{what}: {error:#}"))?;
-                        continue;
+                match contender.fill(way, options.bulk, time).await {
+                    Ok(filled) => {
+                        let rate = filled.chunks as f64 / filled.seconds;
+                        eprintln!("{what}: {} chunks at {rate:.0}/s", filled.chunks);
+                        note_fill(figures, contender.name(), way, &filled);
                     }
-                };
-                let rate = standing.filled as f64 / standing.fill_seconds;
-                let server_cpu = standing.fill_cpu_seconds / standing.filled as f64 * 1e5;
-                eprintln!("{what}: {} chunks at {rate:.0}/s", standing.filled);
-                let same = |it: &&mut Fill| it.system == contender.name() && it.way == way;
-                match figures.fills.iter_mut().find(same) {
-                    Some(fill) => {
-                        fill.rates.push(rate);
-                        fill.server_cpu.push(server_cpu);
-                        fill.filled = fill.filled.min(standing.filled);
-                    }
-                    None => figures.fills.push(Fill {
-                        system: contender.name().into(),
-                        way: way.into(),
-                        rates: vec![rate],
-                        server_cpu: vec![server_cpu],
-                        filled: standing.filled,
-                    }),
+                    Err(error) => remark(figures, contender.name(), format!("{what}: {error:#}"))?,
                 }
             }
         }
     }
     Ok(())
+}
+
+fn note_fill(figures: &mut Figures, system: &str, way: &str, filled: &Filled) {
+    let rate = filled.chunks as f64 / filled.seconds;
+    let server_cpu = filled.cpu_seconds / filled.chunks as f64 * 1e5;
+    match figures.fills.iter_mut().find(|it| it.system == system && it.way == way) {
+        Some(fill) => {
+            fill.rates.push(rate);
+            fill.server_cpu.push(server_cpu);
+            fill.filled = fill.filled.min(filled.chunks);
+        }
+        None => figures.fills.push(Fill {
+            system: system.into(),
+            way: way.into(),
+            rates: vec![rate],
+            server_cpu: vec![server_cpu],
+            filled: filled.chunks,
+        }),
+    }
 }
 
 /// Memory, disk and a lone consumer's times against the backlog.
@@ -166,35 +166,24 @@ pub(crate) async fn backlogs(
         for contender in contenders {
             quiet(Duration::from_secs(options.patience)).await?;
             let what = format!("{}, backlog {chunks}", contender.name());
-            let way = contender.ways_in().last().copied().expect("there is a way in");
-            let lone = Duration::from_secs_f64(options.seconds);
-            let standing = match contender.stand(way, chunks, BACKLOG_FILL_MAX, lone).await {
-                Ok(standing) => standing,
-                Err(error) => {
-                    remark(figures, contender.name(), format!("{what}: {error:#}"))?;
-                    continue;
+            match contender.stand(chunks, Duration::from_secs_f64(options.seconds)).await {
+                Ok(Standing { memory_bytes, disk_bytes, reserve_us, cycle_us }) => {
+                    let (memory, disk) = (memory_bytes / 1_048_576.0, disk_bytes / 1_048_576.0);
+                    eprintln!(
+                        "{what}: {memory:.1} MiB memory, {disk:.1} MiB disk, reserve {reserve_us:.0?} µs"
+                    );
+                    let system = contender.name().into();
+                    figures.backlogs.push(Backlog {
+                        system,
+                        chunks,
+                        memory_bytes,
+                        disk_bytes,
+                        reserve_us,
+                        cycle_us,
+                    });
                 }
-            };
-            if standing.filled < chunks {
-                let seconds = BACKLOG_FILL_MAX.as_secs();
-                let sentence = format!("{what}: only {} chunks were in after {seconds} s", standing.filled);
-                remark(figures, contender.name(), sentence)?;
-                continue;
+                Err(error) => remark(figures, contender.name(), format!("{what}: {error:#}"))?,
             }
-            eprintln!(
-                "{what}: {:.1} MiB memory, {:.1} MiB disk, reserve {:.0} µs",
-                standing.memory_bytes / 1_048_576.0,
-                standing.disk_bytes / 1_048_576.0,
-                standing.reserve_us.unwrap_or(0.0)
-            );
-            figures.backlogs.push(Backlog {
-                system: contender.name().into(),
-                chunks,
-                memory_bytes: standing.memory_bytes,
-                disk_bytes: standing.disk_bytes,
-                reserve_us: standing.reserve_us,
-                cycle_us: standing.cycle_us,
-            });
         }
     }
     Ok(())

@@ -47,8 +47,13 @@ pub(crate) trait System: Send + Sync {
         1
     }
 
-    /// Starts the server on an empty folder.
+    /// Starts the server, durable, on an empty folder or on what an earlier one left in it.
     async fn start(&self, data: &Path) -> anyhow::Result<Box<dyn Server>>;
+
+    /// Starts the server without syncs, if filling takes too long with them where filling is not what is measured.
+    async fn start_unsynced(&self, _data: &Path) -> anyhow::Result<Option<Box<dyn Server>>> {
+        Ok(None)
+    }
 }
 
 /// A running server.

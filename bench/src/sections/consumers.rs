@@ -34,12 +34,7 @@ pub(crate) async fn consumers(options: &Options) -> anyhow::Result<Vec<Figure>> 
     Ok(figures)
 }
 
-async fn by_number(
-    options: &Options,
-    server: &Server,
-    mode: Mode,
-    how: &str,
-) -> anyhow::Result<Vec<Figure>> {
+async fn by_number(options: &Options, server: &Server, mode: Mode, how: &str) -> anyhow::Result<Vec<Figure>> {
     const ROUNDS: usize = 3;
     let (mut rates, mut cpu_us, mut fewest) = (vec![Vec::new(); 4], vec![Vec::new(); 4], vec![u64::MAX; 4]);
     for _ in 0..ROUNDS {
@@ -47,7 +42,8 @@ async fn by_number(
             // Ten thousand need a while until each has had its turn.
             let seconds = if consumers < MANY { options.seconds.div_ceil(2) } else { options.seconds };
             let before = server.usage().await?;
-            let done = load::consume(&server.client, consumers, mode, STRATEGY, Duration::from_secs(seconds)).await?;
+            let done = load::consume(&server.client, consumers, mode, STRATEGY, Duration::from_secs(seconds))
+                .await?;
             let used = server.usage().await? - before;
             rates[nth].push(done.rate());
             cpu_us[nth].push(used.cpu_seconds * 1e6 / used.completed);
@@ -160,12 +156,8 @@ async fn wait_for_work(
     mut stopped: tokio::sync::watch::Receiver<bool>,
 ) -> anyhow::Result<u64> {
     let strategy = load::as_json(STRATEGY)?;
-    let reserve = |request| ClientFrame::Reserve {
-        request,
-        max: 1,
-        strategy: strategy.clone(),
-        after_reports: true,
-    };
+    let reserve =
+        |request| ClientFrame::Reserve { request, max: 1, strategy: strategy.clone(), after_reports: true };
     socket.send(&reserve(0)).await?;
     // They do not all speak at once.
     let first = tokio::time::Instant::now() + HEARTBEAT.mul_f64(nth as f64 / MANY as f64);

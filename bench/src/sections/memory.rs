@@ -116,7 +116,10 @@ pub(crate) async fn ten_million(options: &Options) -> anyhow::Result<Vec<Figure>
             value: restart.as_secs_f64(),
             unit: "s",
             bar: Bar::AtMost(60.0),
-            behind: format!("the first reserve, which builds the view of Random, in {:.1} s", first.as_secs_f64()),
+            behind: format!(
+                "the first reserve, which builds the view of Random, in {:.1} s",
+                first.as_secs_f64()
+            ),
         }
         .told(),
         Figure {

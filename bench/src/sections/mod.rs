@@ -21,7 +21,16 @@ const PIPELINE_DEPTH: u32 = 512;
 const fn sections_of(set: Set) -> &'static [&'static str] {
     match set {
         Set::Usual => &[
-            "submit", "lone", "load", "backlog", "in-process", "served", "live", "consumers", "producers", "memory",
+            "submit",
+            "lone",
+            "load",
+            "backlog",
+            "in-process",
+            "served",
+            "live",
+            "consumers",
+            "producers",
+            "memory",
         ],
         Set::Strategies => &["in-process", "served"],
         Set::TenMillion => &["ten-million"],

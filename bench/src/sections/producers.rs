@@ -90,7 +90,11 @@ pub(crate) async fn producers(options: &Options) -> anyhow::Result<Vec<Figure>> 
 }
 
 /// Tells on what a watch is told.
-async fn watch(producer: Producer, ids: Vec<SubmissionId>, tell: mpsc::UnboundedSender<anyhow::Result<Told>>) {
+async fn watch(
+    producer: Producer,
+    ids: Vec<SubmissionId>,
+    tell: mpsc::UnboundedSender<anyhow::Result<Told>>,
+) {
     let mut events = std::pin::pin!(producer.watch(&ids));
     while let Some(event) = events.next().await {
         let told = match event {

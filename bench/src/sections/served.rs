@@ -65,7 +65,12 @@ fn cases(options: &Options) -> Vec<Case> {
     });
     // Of 10^3 submissions ten are not of the crowd: more consumers would wait for each other.
     let crowd = |situation, held| {
-        move |strategy: &&str| Case { strategy: strategies::of_crowd(strategy), situation, held, consumers: 8 }
+        move |strategy: &&str| Case {
+            strategy: strategies::of_crowd(strategy),
+            situation,
+            held,
+            consumers: 8,
+        }
     };
     let at_limit = AT_THE_LIMIT.iter().filter(is_wanted);
     let at_limit = at_limit.map(crowd("; 99 % belong to one value at its limit", HELD));
@@ -90,7 +95,8 @@ async fn measure(options: &Options, folders: &[TempDir], case: &Case) -> anyhow:
         for _ in 0..ROUNDS {
             for (nth, server) in servers.iter().enumerate() {
                 let before = server.usage().await?;
-                let done = load::consume(&server.client, consumers, Mode::OneByOne, &case.strategy, ROUND).await?;
+                let done =
+                    load::consume(&server.client, consumers, Mode::OneByOne, &case.strategy, ROUND).await?;
                 let used = server.usage().await? - before;
                 rates[nth].push(done.rate());
                 cpu_us[nth].push(used.cpu_seconds * 1e6 / done.chunks as f64);

@@ -12,3 +12,4 @@ pub mod json;
 pub mod objects;
 pub mod overview;
 pub mod problem;
+pub mod weights;

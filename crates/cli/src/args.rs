@@ -76,12 +76,46 @@ pub(crate) enum Command {
     Work(Work),
     /// Look at submissions, wait for them, change, pause and end them, read their results
     Submissions(Submissions),
+    /// What a strategy would hand out next and why; with a submission, why that one waits
+    Explain(Explain),
+    /// The queue at a glance, live: depth, rates, who gets how much, limits, consumers
+    Top(Top),
+    /// How much of the work each value of a field gets by the strategy `Fair`
+    Weights(Weights),
     /// How the server is
     Status,
     /// Print a completion script for your shell
     Completions {
         /// Which shell
         shell: clap_complete::Shell,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Weights {
+    #[command(subcommand)]
+    pub(crate) command: WeightsCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum WeightsCommand {
+    /// The weights of all fields; values that are not listed have 1
+    List,
+    /// Give values of a field a weight: `windlass weights set company_id acme=3 7=2`
+    Set {
+        /// The metadata field
+        field: String,
+        /// Values and their weights, 1 to 1,000,000
+        #[arg(required = true, value_name = "VALUE=WEIGHT", value_parser = crate::weights::value_and_weight)]
+        weights: Vec<(String, u32)>,
+    },
+    /// Put values of a field back to the weight 1
+    Unset {
+        /// The metadata field
+        field: String,
+        /// The values
+        #[arg(required = true, value_name = "VALUE")]
+        values: Vec<String>,
     },
 }
 
@@ -210,6 +244,29 @@ pub(crate) struct Work {
     /// A name for people to read [default: the host's name]
     #[arg(long)]
     pub(crate) name: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Explain {
+    /// The strategy, as `work` takes it
+    #[arg(long, value_parser = strategy, default_value = "Random")]
+    pub(crate) strategy: Strategy,
+    /// A submission, to be told why it is or is not handed out
+    #[arg(value_name = "SUBMISSION")]
+    pub(crate) submission: Option<SubmissionId>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Top {
+    /// The metadata field whose values are shown [default: one that a strategy in use goes by]
+    #[arg(long)]
+    pub(crate) field: Option<String>,
+    /// How often to look
+    #[arg(long, value_parser = humantime::parse_duration, default_value = "1s", value_name = "TIME")]
+    pub(crate) interval: Duration,
+    /// Print one look as plain text, taken over one interval; so it is without a terminal, too
+    #[arg(long)]
+    pub(crate) once: bool,
 }
 
 #[derive(Debug, Args)]

@@ -8,6 +8,7 @@ mod bars;
 mod changing;
 mod demo;
 mod exit;
+mod explain;
 mod log;
 mod metadata;
 mod results;
@@ -17,6 +18,8 @@ mod status;
 mod submissions;
 mod submit;
 mod table;
+mod top;
+mod weights;
 mod work;
 
 use args::{Cli, Command};
@@ -33,6 +36,9 @@ async fn main() -> ExitCode {
         Command::Submit(it) => submit::run(&global, it).await,
         Command::Work(it) => work::run(&global, it).await,
         Command::Submissions(it) => submissions::run(&global, it).await,
+        Command::Explain(it) => explain::run(&global, it).await,
+        Command::Top(it) => top::run(&global, it).await,
+        Command::Weights(it) => weights::run(&global, it).await,
         Command::Status => status::run(&global).await,
         Command::Completions { shell } => completions(shell),
     };

@@ -48,7 +48,7 @@ pub use windlass_api::json::{
     ChunkProgress, ListQuery, SubmissionEvent, SubmissionInfo, SubmissionPage, SubmitRequest,
 };
 pub use windlass_api::problem::{Problem, ProblemCode};
-pub use windlass_api::{explain, frames, json, overview};
+pub use windlass_api::{explain, frames, json, overview, weights};
 pub use windlass_core::batch::strategy::Strategy;
 pub use windlass_core::batch::submissions::{MetaValue, Metadata, OnFailure, SubmissionState};
 pub use windlass_core::entry::Output;

@@ -15,6 +15,7 @@ use windlass_api::json::{
     SubmissionPage, SubmitRequest, SubmitResponse, WaitQuery,
 };
 use windlass_api::problem::ProblemCode;
+use windlass_api::weights::{WeighRequest, WeightsInfo, WeightsList};
 use windlass_core::ids::{ChunkIndex, SubmissionId};
 
 /// What the wait verb waits for if it is not told.
@@ -165,6 +166,21 @@ impl Client {
     /// An object's bytes.
     pub async fn get_object(&self, key: &str) -> Result<Bytes, ClientError> {
         self.bytes(self.call(Method::GET, &object_path(key)).header("accept", "*/*")).await
+    }
+
+    /// The weights of every field that has some.
+    pub async fn weights(&self) -> Result<WeightsList, ClientError> {
+        self.json(self.call(Method::GET, &["weights"])).await
+    }
+
+    /// The weights of a field's values.
+    pub async fn weights_of(&self, field: &str) -> Result<WeightsInfo, ClientError> {
+        self.json(self.call(Method::GET, &["weights", field])).await
+    }
+
+    /// Sets weights of a field's values; they count from the next hand-out on.
+    pub async fn weigh(&self, field: &str, request: &WeighRequest) -> Result<WeightsInfo, ClientError> {
+        self.json(self.call(Method::PATCH, &["weights", field]).json(request).repeatable()).await
     }
 
     /// How the server is.

@@ -49,9 +49,10 @@ impl<K: Ord + Copy, V> AscendingMap<K, V> {
 
     /// Puts a value under a key, and gives the one that was there.
     pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
-        let is_new_last = self.blocks.last_key_value().is_none_or(|(_, block)| {
-            block.len() >= BLOCK && block.last().is_some_and(|entry| entry.0 < key)
-        });
+        let is_new_last = self
+            .blocks
+            .last_key_value()
+            .is_none_or(|(_, block)| block.len() >= BLOCK && block.last().is_some_and(|entry| entry.0 < key));
         if is_new_last {
             self.start_block(key, value);
             return None;

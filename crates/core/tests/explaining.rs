@@ -215,7 +215,8 @@ fn a_hard_limit_names_the_values_at_it_the_worst_first_and_how_many_more_there_a
     assert_eq!(explanation.why, "12000 is the oldest of 12 ready submissions; 66 more wait behind a limit");
     let limit = explanation.part.limit.clone().unwrap();
     assert_eq!((limit.max, limit.submissions, limit.more, limit.is_cut), (1, 66, 1, false));
-    let worst: Vec<_> = limit.saturated.iter().map(|it| (it.value.to_string(), it.out, it.submissions)).collect();
+    let worst: Vec<_> =
+        limit.saturated.iter().map(|it| (it.value.to_string(), it.out, it.submissions)).collect();
     let expected: Vec<_> = (2..=11).rev().map(|company| (company.to_string(), 1, company)).collect();
     assert_eq!(worst, expected);
     assert_eq!(
@@ -229,7 +230,10 @@ fn a_hard_limit_names_the_values_at_it_the_worst_first_and_how_many_more_there_a
 
     queue.explain_and_take(strategy);
     let explanation = queue.explain_and_take(strategy);
-    assert_eq!((explanation.next, explanation.why.as_str()), (None, "all 78 ready submissions wait behind a limit"));
+    assert_eq!(
+        (explanation.next, explanation.why.as_str()),
+        (None, "all 78 ready submissions wait behind a limit")
+    );
     let inner = "  OldestFirst [empty] 78 ready submissions that get here wait behind a limit";
     assert_eq!(told(&explanation.part)[1], inner);
 }
@@ -291,7 +295,8 @@ fn turns_are_shown_in_their_order_with_weights_and_how_far_each_is_ahead() {
             .collect::<Vec<_>>()
     };
     let first = queue.explain_and_take(strategy);
-    let expected: Vec<_> = (1..=5).map(|it: u32| (it.to_string(), if it == 1 { 4 } else { 1 }, 0, Some(2))).collect();
+    let expected: Vec<_> =
+        (1..=5).map(|it: u32| (it.to_string(), if it == 1 { 4 } else { 1 }, 0, Some(2))).collect();
     assert_eq!(turns(&first), expected);
     assert_eq!(first.part.says, "it is the turn of company=1");
 
@@ -325,7 +330,10 @@ fn turns_inside_turns_and_alternatives_inside_them_are_explained_for_whoever_has
         ]
     );
     let users = explanation.part.inner[0].turns.clone().unwrap().next;
-    assert_eq!(users.iter().map(|it| it.value.clone().unwrap().to_string()).collect::<Vec<_>>(), ["10", "11"]);
+    assert_eq!(
+        users.iter().map(|it| it.value.clone().unwrap().to_string()).collect::<Vec<_>>(),
+        ["10", "11"]
+    );
     let explanation = queue.explain_and_take(strategy);
     assert_eq!(explanation.part.says, "it is the turn of company=2");
     let chance = "        Random [gives] by chance: each ready chunk of user=20 is as likely";
@@ -367,7 +375,8 @@ fn a_submission_without_a_ready_chunk_or_paused_says_so_with_its_counts() {
     let (submission, retry_at) = (id(1), Some(At::from_ms(100)));
     queue.reserver.absorb(&Effect::Failed { submission, chunk: ChunkIndex(0), attempt, retry_at, counts });
     let seen = queue.explain_one("Random", 1);
-    let says = "none of its chunks is ready: 2 chunks are in work, and 1 chunk waits for its retry after a failure";
+    let says =
+        "none of its chunks is ready: 2 chunks are in work, and 1 chunk waits for its retry after a failure";
     assert_eq!((seen.says.as_str(), seen.out, seen.delayed, seen.retry_at), (says, 2, 1, retry_at));
 
     queue.put(2, 4, "", 0, true);
@@ -443,11 +452,13 @@ fn a_submission_waits_for_the_turn_of_its_value_and_then_for_those_within() {
         (0..3).for_each(|nth| queue.submit(10 * company + nth, 5, &format!("company={company}")));
     }
     let strategy = "Fair(company)";
-    let says = "2 values of company have a turn before company=3, and 1 submission is ahead of it within that turn";
+    let says =
+        "2 values of company have a turn before company=3, and 1 submission is ahead of it within that turn";
     assert_eq!(queue.says(strategy, 31), (Verdict::Waits, says.to_owned()));
     let first = "it is the turn of company=1, and it is next";
     assert_eq!(queue.says(strategy, 10), (Verdict::Next, first.to_owned()));
-    let by_chance = "it is the turn of company=1, and chance decides, with 5 of 15 chunks its own within that turn";
+    let by_chance =
+        "it is the turn of company=1, and chance decides, with 5 of 15 chunks its own within that turn";
     assert_eq!(queue.says("Fair(company, Random)", 12), (Verdict::Next, by_chance.to_owned()));
 }
 

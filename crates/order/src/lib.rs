@@ -27,4 +27,4 @@ pub use fault::OrderFault;
 pub use options::OrderOptions;
 pub use order::{Order, OrderCounters};
 pub use raft::log_store::group_of;
-pub use role::RoleEvent;
+pub use role::{RoleEvent, RoleSink};

@@ -17,7 +17,7 @@ use crate::raft::network::Peers;
 use crate::raft::state_machine::Feeder;
 use crate::raft::{Node, format::Position};
 use crate::read::Barrier;
-use crate::role::{Role, RoleEvent};
+use crate::role::{Role, RoleSink};
 use crate::stamp::{Chance, Stamper, SystemClock};
 use crate::waiting::Waiting;
 use openraft::BasicNode;
@@ -25,7 +25,6 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use windlass_core::entry::{Command, Outcome};
@@ -91,17 +90,17 @@ pub struct OrderCounters {
 }
 
 impl Order {
-    /// Opens the log, brings the machine up to it and leads. Returns once the leadership is applied; from then on its
-    /// events come over `events`.
+    /// Opens the log, brings the machine up to it and leads. Returns once the leadership is applied. What
+    /// happens to the role is handed to `tell`, in the order of the log and before whoever waits for it is answered.
     ///
     /// # Errors
     /// If the log or the tables cannot be used, or if the settings contradict each other or the data.
     pub async fn open(
         options: OrderOptions,
         tables: DiskTables,
-        events: UnboundedSender<RoleEvent>,
+        tell: RoleSink,
     ) -> Result<Order, OrderFault> {
-        Order::open_on(Arc::new(RealDisk), options, tables, events).await
+        Order::open_on(Arc::new(RealDisk), options, tables, tell).await
     }
 
     /// As [`Order::open`], with the log's files on a given disk; tests hand in one that fails.
@@ -112,7 +111,7 @@ impl Order {
         disk: Arc<dyn Disk>,
         options: OrderOptions,
         tables: DiskTables,
-        events: UnboundedSender<RoleEvent>,
+        tell: RoleSink,
     ) -> Result<Order, OrderFault> {
         let config = options.raft_config()?;
         let opened = Opened::open(disk, &options, tables).await?;
@@ -121,7 +120,7 @@ impl Order {
 
         let alarm = Alarm::new();
         let waiting = Arc::new(Waiting::new(Chance::from_system().sender()));
-        let role = Arc::new(Role::new(events));
+        let role = Arc::new(Role::new(tell));
         let applied = checkpoint::index_after(&position);
         let applier = Arc::new(Applier::new(machine, applied, Arc::clone(&waiting), Arc::clone(&role)));
         let (in_use, tables_free) = mpsc::channel(1);

@@ -6,7 +6,6 @@
 //! - `Lost` comes once for each `Led`; no effect comes between `Lost` and the next `Led`.
 
 use std::sync::{Mutex, MutexGuard};
-use tokio::sync::mpsc::UnboundedSender;
 use windlass_core::batch::reserver::Reserver;
 use windlass_core::batch::roster::Roster;
 use windlass_core::entry::Effect;
@@ -52,21 +51,28 @@ pub(crate) enum Told {
 }
 
 /// This node's role as told to whoever acts on it.
-#[derive(Debug)]
 pub(crate) struct Role {
     inner: Mutex<RoleState>,
 }
 
-#[derive(Debug)]
+impl std::fmt::Debug for Role {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Role").finish_non_exhaustive()
+    }
+}
+
+/// Who is told. It must be quick, and must not ask the order anything: the machine is being changed meanwhile.
+pub type RoleSink = Box<dyn Fn(RoleEvent) + Send + Sync>;
+
 struct RoleState {
     claim: Option<ContinuationToken>,
     is_leading: bool,
-    events: UnboundedSender<RoleEvent>,
+    tell: RoleSink,
 }
 
 impl Role {
-    pub(crate) fn new(events: UnboundedSender<RoleEvent>) -> Role {
-        Role { inner: Mutex::new(RoleState { claim: None, is_leading: false, events }) }
+    pub(crate) fn new(tell: RoleSink) -> Role {
+        Role { inner: Mutex::new(RoleState { claim: None, is_leading: false, tell }) }
     }
 
     /// Notes the token of the `lead` entry that is on its way; an earlier one no longer counts.
@@ -120,8 +126,7 @@ impl RoleState {
     }
 
     fn send(&self, event: RoleEvent) {
-        // Nobody listens during a shutdown, when nobody needs to act any more.
-        drop(self.events.send(event));
+        (self.tell)(event);
     }
 }
 
@@ -158,7 +163,7 @@ mod tests {
     #[test]
     fn effects_before_a_leadership_and_after_its_loss_are_not_told() {
         let (sender, mut events) = unbounded_channel();
-        let role = Role::new(sender);
+        let role = Role::new(Box::new(move |event| drop(sender.send(event))));
         role.claim(ContinuationToken(1));
         role.tell(vec![
             Told::Effects(effects(1)),
@@ -174,7 +179,7 @@ mod tests {
     #[test]
     fn a_claim_that_was_given_up_does_not_lead_when_its_entry_comes_late() {
         let (sender, mut events) = unbounded_channel();
-        let role = Role::new(sender);
+        let role = Role::new(Box::new(move |event| drop(sender.send(event))));
         role.claim(ContinuationToken(1));
         role.lose();
         role.claim(ContinuationToken(2));
@@ -189,7 +194,7 @@ mod tests {
     #[test]
     fn another_members_leadership_ends_this_one_at_its_place_in_the_log() {
         let (sender, mut events) = unbounded_channel();
-        let role = Role::new(sender);
+        let role = Role::new(Box::new(move |event| drop(sender.send(event))));
         role.claim(ContinuationToken(1));
         role.tell(vec![
             Told::Led { claim: ContinuationToken(1), event: led(4) },

@@ -5,22 +5,23 @@ use crate::config::Config;
 use crate::http;
 use crate::http::accept::AcceptOptions;
 use crate::metrics;
-use crate::roles::announcer::Announcer;
+use crate::roles::Roles;
 use crate::roles::dispatcher::{Dispatcher, DispatcherHandle, Event, Note};
 use crate::service::Service;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use windlass_core::batch::reserver::LostTooOften;
 use windlass_core::batch::roster::Enlist;
-use windlass_core::entry::{Command, Effect, Fail, FailedAttempt};
+use windlass_core::entry::{Command, Fail, FailedAttempt};
 use windlass_core::ids::SubmissionId;
 use windlass_core::limits::ROSTER_SESSIONS_PER_COMMAND_MAX;
-use windlass_order::{Order, OrderFault, OrderOptions, RoleEvent};
+use windlass_order::{Order, OrderFault, OrderOptions};
 use windlass_store::fault::StoreFault;
 use windlass_store::folder::DataFolder;
 use windlass_store::objects::Objects;
@@ -96,23 +97,20 @@ impl Node {
         let tables = open_tables(&folder)?;
         let mut options = OrderOptions::new(NODE_ALONE, folder.log(), folder.snapshots());
         options.snapshot_every_entries = config.checkpoint_every_entries;
-        let (role_events, roles) = mpsc::unbounded_channel();
-        let order = Order::open(options, tables, role_events).await?;
-
         let clock = Clock::start();
         let (notes_out, notes) = mpsc::unbounded_channel();
         let dispatcher = DispatcherHandle::new(Dispatcher::new(clock, config.session_times(), notes_out));
         let ticking = dispatcher.clone().tick();
+        let roles = Arc::new(Roles::new(dispatcher));
+        let told = Arc::clone(&roles);
+        let order = Order::open(options, tables, Box::new(move |event| told.tell(event))).await?;
+
         let accept = AcceptOptions {
             header_timeout: Duration::from_millis(config.header_timeout_ms),
             connections_max: config.connections_max,
         };
-        let service = Service::new(config, clock, order, dispatcher, Announcer::default(), objects);
-        let roles = vec![
-            tokio::spawn(ticking),
-            tokio::spawn(tell_roles(service.clone(), roles)),
-            tokio::spawn(take_notes(service.clone(), notes)),
-        ];
+        let service = Service::new(config, clock, order, roles, objects);
+        let roles = vec![tokio::spawn(ticking), tokio::spawn(take_notes(service.clone(), notes))];
         let router = http::router(service.clone());
         let accepting = tokio::spawn(http::accept::serve(listener, router, accept, service.stop().clone()));
         Ok(Node { service, address, accepting, roles, _folder: folder })
@@ -189,34 +187,6 @@ fn open_tables(folder: &DataFolder) -> Result<DiskTables, StoreFault> {
 
 fn ignore_missing(error: std::io::Error) -> std::io::Result<()> {
     if error.kind() == std::io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
-}
-
-/// Hands what was applied to those who act on it.
-async fn tell_roles(service: Service, mut events: mpsc::UnboundedReceiver<RoleEvent>) {
-    while let Some(event) = events.recv().await {
-        let told = match event {
-            RoleEvent::Led { at, token_key, reserver, roster, .. } => {
-                service.abouts().forget_all();
-                service.set_token_key(Some(token_key));
-                Event::Led { at, reserver, roster }
-            }
-            RoleEvent::Effects { at, effects } => {
-                // Before the Dispatcher hears of it: what it hands out from there on goes out with what is said now.
-                for effect in &effects {
-                    if let Effect::Changed { submission, .. } = effect {
-                        service.abouts().forget(*submission);
-                    }
-                }
-                service.announcer().announce(&effects);
-                Event::Effects { at, effects }
-            }
-            RoleEvent::Lost => {
-                service.set_token_key(None);
-                Event::Lost
-            }
-        };
-        service.dispatcher().send(told);
-    }
 }
 
 /// Puts what the Dispatcher noted into the log, many at once: losses that count as failed attempts, and sessions that

@@ -177,3 +177,65 @@ impl Ranges {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seeded::Seeded;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn random_changes_agree_with_a_plain_set() {
+        for seed in 0..300 {
+            let mut chance = Seeded::new(seed);
+            let mut deck = Deck::default();
+            let (mut model, mut returned) = (BTreeSet::new(), BTreeSet::new());
+            for _ in 0..200 {
+                let chunk = chance.below(40);
+                match chance.below(6) {
+                    0 if chance.below(4) == 0 => {
+                        deck = Deck::new(&[0..5, 8..40]);
+                        model = (0..5).chain(8..40).collect();
+                        returned.clear();
+                    }
+                    1 | 2 if !model.contains(&chunk) => {
+                        let side = if chance.below(2) == 0 { Side::Top } else { Side::Bottom };
+                        deck.put_back(ChunkIndex(chunk), side);
+                        model.insert(chunk);
+                        returned.extend((side == Side::Bottom).then_some(chunk));
+                    }
+                    3 => {
+                        let was_there = model.remove(&chunk);
+                        returned.remove(&chunk);
+                        assert_eq!(deck.take_out(ChunkIndex(chunk)), was_there, "seed {seed}");
+                    }
+                    _ => {
+                        let max = usize::try_from(chunk % 7).unwrap();
+                        let taken: Vec<u64> = deck.take(max).into_iter().map(|it| it.0).collect();
+                        assert_eq!(taken.len(), max.min(model.len()), "seed {seed}");
+                        assert!(taken.iter().all(|it| model.remove(it)), "seed {seed}");
+                        let tried = taken.iter().filter(|it| returned.contains(*it)).count();
+                        let is_in_order = taken[taken.len() - tried..].iter().all(|it| returned.remove(it));
+                        let has_fresh = model.iter().any(|it| !returned.contains(it));
+                        assert!(
+                            is_in_order && (tried == 0 || !has_fresh),
+                            "what came back goes last, seed {seed}"
+                        );
+                    }
+                }
+                assert_eq!(deck.len(), model.len() as u64, "seed {seed}");
+                assert_eq!(deck.contains(ChunkIndex(chunk)), model.contains(&chunk), "seed {seed}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_deck_of_a_billion_chunks_is_a_range_until_something_comes_back() {
+        let mut deck = Deck::new(std::slice::from_ref(&(0..1_000_000_000)));
+        assert!(deck.take_out(ChunkIndex(500_000_000)));
+        assert_eq!(deck.take(2), [ChunkIndex(0), ChunkIndex(1)]);
+        deck.put_back(ChunkIndex(0), Side::Bottom);
+        assert_eq!(deck.len(), 999_999_998);
+        assert_eq!(deck.take(1), [ChunkIndex(2)]);
+    }
+}

@@ -15,7 +15,7 @@ const ANNA: Holder = Holder::Session(SessionId(1));
 fn views_that_are_built_in_steps_while_everything_changes_end_in_the_same_choices() {
     sequences::run(
         "views_that_are_built_in_steps_while_everything_changes_end_in_the_same_choices",
-        2,
+        1,
         |seed| {
             let mut chance = Seeded::new(seed);
             let mut queue = Queue::new(chance.draw());

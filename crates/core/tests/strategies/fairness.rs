@@ -34,7 +34,8 @@ fn while_two_values_may_both_be_served_neither_gets_ahead_by_more_than_a_turn_of
 /// Strategies with turns between companies, with limits on the same field and on others, inside and outside.
 fn strategies() -> Vec<Strategy> {
     let fair = || Strategy::fair("company");
-    let weighted = |inner: Strategy| Strategy::fair_then("company", inner).weight(1, 2).weight(2, 3).weight(3, 1_000);
+    let weighted =
+        |inner: Strategy| Strategy::fair_then("company", inner).weight(1, 2).weight(2, 3).weight(3, 1_000);
     vec![
         fair(),
         weighted(Strategy::Random),
@@ -47,7 +48,8 @@ fn strategies() -> Vec<Strategy> {
         Strategy::select_only("mode", "preview", fair()).or_else(fair()),
         weighted(Strategy::fair("host").weight("a", 5)),
         Strategy::fair_then("company", Strategy::fair("host")).max_simultaneous("host", 2),
-        weighted(Strategy::fair_then("host", Strategy::Random.prefer_distinct("mode", 2))).max_simultaneous("company", 2),
+        weighted(Strategy::fair_then("host", Strategy::Random.prefer_distinct("mode", 2)))
+            .max_simultaneous("company", 2),
     ]
 }
 
@@ -67,7 +69,9 @@ fn without_turns(strategy: &Strategy, is_in_turn: bool) -> Strategy {
         Strategy::PreferDistinct { field, max, inner } => {
             Strategy::PreferDistinct { field, max, inner: inside(&inner) }
         }
-        Strategy::OrElse { .. } if is_in_turn => panic!("none of the strategies here has a choice within a turn"),
+        Strategy::OrElse { .. } if is_in_turn => {
+            panic!("none of the strategies here has a choice within a turn")
+        }
         Strategy::OrElse { first, fallback } => {
             Strategy::OrElse { first: inside(&first), fallback: inside(&fallback) }
         }
@@ -143,14 +147,14 @@ impl Watched {
         let any = (!ids.is_empty()).then(|| ids[below(&mut self.chance, ids.len())]);
         match (self.chance.below(200), any_out, any) {
             (0..24, _, _) if ids.len() < 24 => self.submit(),
-            (24..50, Some((name, _)), _) => self.queue.complete(name),
-            (50..56, Some((name, token)), _) => self.queue.release(name, token),
-            (56..58, Some((name, token)), _) => self.queue.fail(name, token.attempt, 50),
-            (58..60, _, _) => self.queue.wait_ms(100),
-            (60..63, _, Some(submission)) => self.queue.cancel(submission),
-            (63..69, _, Some(submission)) => self.change(submission),
-            (69..71, _, _) => self.queue.set_room(self.chance.below(10), self.chance.below(5) == 0),
-            (71..72, _, _) if self.chance.below(3) == 0 => self.change_leader(),
+            (24..84, Some((name, _)), _) => self.queue.complete(name),
+            (84..88, Some((name, token)), _) => self.queue.release(name, token),
+            (88..90, Some((name, token)), _) => self.queue.fail(name, token.attempt, 50),
+            (90..92, _, _) => self.queue.wait_ms(100),
+            (92..94, _, Some(submission)) => self.queue.cancel(submission),
+            (94..100, _, Some(submission)) => self.change(submission),
+            (100..102, _, _) => self.queue.set_room(self.chance.below(10), self.chance.below(5) == 0),
+            (102..103, _, _) if self.chance.below(3) == 0 => self.change_leader(),
             _ => self.reserve(),
         }
         self.books.forget([&self.strategy].into_iter(), &self.queue.seen());
@@ -296,7 +300,10 @@ fn values_that_always_have_work_get_their_shares_over_any_hand_outs() {
                 let (now, least, most) = ahead.entry(*submission).or_default();
                 *now += if *submission == name.submission { total - weight } else { -weight };
                 (*least, *most) = ((*least).min(*now), (*most).max(*now));
-                assert!(*most - *least <= total + (count - 2) * weight, "seed {seed}: {ahead:?} of {weights:?}");
+                assert!(
+                    *most - *least <= total + (count - 2) * weight,
+                    "seed {seed}: {ahead:?} of {weights:?}"
+                );
             }
             queue.complete(name);
         }
@@ -309,7 +316,10 @@ fn newcomers_that_keep_coming_do_not_delay_whoever_waits() {
     let mut queue = Queue::new(1);
     let old: Vec<_> = ["one", "two"].map(|it| queue.submit(9, traits([("company", it.into())]))).into();
     let fair = Strategy::fair("company");
-    assert_eq!([queue.take(1, &fair), queue.take(1, &fair), queue.take(1, &fair)].concat(), [old[0], old[1], old[0]]);
+    assert_eq!(
+        [queue.take(1, &fair), queue.take(1, &fair), queue.take(1, &fair)].concat(),
+        [old[0], old[1], old[0]]
+    );
     let first = queue.submit(1, traits([("company", "new".into())]));
     let mut order = Vec::new();
     for newcomer in 0..100 {
@@ -331,7 +341,8 @@ fn turns_within_turns_go_on_where_they_were_while_the_company_waits() {
         submissions.insert(queue.submit(100, both), format!("{company}{user}"));
     }
     let nested = Strategy::fair_then("company", Strategy::fair("user"));
-    let names = |ids: Vec<SubmissionId>| ids.iter().map(|id| submissions[id].as_str()).collect::<Vec<_>>().join(" ");
+    let names =
+        |ids: Vec<SubmissionId>| ids.iter().map(|id| submissions[id].as_str()).collect::<Vec<_>>().join(" ");
     let order: Vec<_> = (0..12).flat_map(|_| queue.take(1, &nested)).collect();
     assert_eq!(names(order), "a1 b1 a2 b2 a3 b1 a1 b2 a2 b1 a3 b2");
 

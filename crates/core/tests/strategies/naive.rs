@@ -207,7 +207,9 @@ impl Books {
     pub(crate) fn may_start(&self, seat: &Seat) -> bool {
         let (value, outer) = seat.split_last().expect("a turn has a value");
         let of_scope = self.clocks.iter().filter(|((_, scope), _)| scope == outer);
-        of_scope.into_iter().all(|(_, clock)| clock.finish.get(value).is_none_or(|finish| *finish <= clock.now))
+        of_scope
+            .into_iter()
+            .all(|(_, clock)| clock.finish.get(value).is_none_or(|finish| *finish <= clock.now))
     }
 
     /// What a chunk costs this value.

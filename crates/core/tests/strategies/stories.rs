@@ -45,7 +45,9 @@ fn a_soft_limit_prefers_others_and_a_hard_limit_gives_nothing_instead() {
 
 #[test]
 fn a_hard_limit_holds_within_one_reserve_however_much_it_asks_for() {
-    for inner in [Strategy::Random, Strategy::OldestFirst, Strategy::fair("company"), Strategy::custom_priority()] {
+    for inner in
+        [Strategy::Random, Strategy::OldestFirst, Strategy::fair("company"), Strategy::custom_priority()]
+    {
         let mut queue = Queue::new(1);
         queue.submit(40, company("a"));
         queue.submit(40, company("a"));
@@ -144,8 +146,11 @@ fn while_work_of_an_earlier_leader_may_be_under_way_hard_limits_let_out_only_wha
 #[test]
 fn previews_go_first_and_normal_work_goes_on_when_there_are_none() {
     let mut queue = Queue::new(1);
-    let strategy = Strategy::select_only("mode", "preview", Strategy::Random)
-        .or_else(Strategy::select_only("mode", "normal", Strategy::Random));
+    let strategy = Strategy::select_only("mode", "preview", Strategy::Random).or_else(Strategy::select_only(
+        "mode",
+        "normal",
+        Strategy::Random,
+    ));
     let normal = queue.submit(3, mode("normal"));
     queue.submit(3, mode("dream"));
     assert_eq!(queue.take(1, &strategy), [normal]);
@@ -199,7 +204,8 @@ fn exactly_the_strategies_that_gave_nothing_and_give_something_now_are_woken() {
 fn whoever_waits_for_a_value_that_nobody_has_is_woken_when_somebody_has_it() {
     let mut queue = Queue::new(1);
     queue.submit(1, company("a"));
-    let strategy = Strategy::select_only("planet", "mars", Strategy::fair("crater").prefer_distinct("rover", 1));
+    let strategy =
+        Strategy::select_only("planet", "mars", Strategy::fair("crater").prefer_distinct("rover", 1));
     assert_eq!(queue.take(1, &strategy), []);
     let plan = queue.plan(&strategy);
     woken(&mut queue);
@@ -283,17 +289,24 @@ fn a_limit_around_turns_does_not_change_their_order() {
             of_company_b = Some(queue.submit(20, both));
         }
     }
-    let strategy =
-        Strategy::fair_then("company", Strategy::fair("user")).max_simultaneous("user", 50).prefer_distinct("user", 50);
+    let strategy = Strategy::fair_then("company", Strategy::fair("user"))
+        .max_simultaneous("user", 50)
+        .prefer_distinct("user", 50);
     let taken = queue.take(20, &strategy);
-    assert_eq!(taken.iter().filter(|it| Some(**it) == of_company_b).count(), 10, "company b has every other turn");
+    assert_eq!(
+        taken.iter().filter(|it| Some(**it) == of_company_b).count(),
+        10,
+        "company b has every other turn"
+    );
 }
 
 #[test]
 fn strategies_with_the_same_turns_share_them() {
     let mut queue = Queue::new(1);
-    let [first, second] = ["a", "b"].map(|name| queue.submit(9, traits([("company", name.into()), ("mode", "x".into())])));
-    let (plain, picky) = (Strategy::fair("company"), Strategy::select_only("mode", "x", Strategy::fair("company")));
+    let [first, second] =
+        ["a", "b"].map(|name| queue.submit(9, traits([("company", name.into()), ("mode", "x".into())])));
+    let (plain, picky) =
+        (Strategy::fair("company"), Strategy::select_only("mode", "x", Strategy::fair("company")));
     assert_eq!(queue.take(1, &plain), [first]);
     assert_eq!(queue.take(1, &picky), [second]);
     assert_eq!(queue.take(2, &picky), [first, second]);
@@ -311,11 +324,16 @@ fn a_deadline_in_milliseconds_is_as_good_a_priority_as_any_however_slowly_it_age
     const DAY_MS: u64 = 24 * 60 * 60_000;
     const DEADLINE: i64 = -1_750_000_000_000;
     let mut queue = Queue::new(1);
-    let submissions = [0, 2, 1, 3].map(|sooner| queue.submit(1, Traits { priority: DEADLINE + sooner, ..Traits::default() }));
+    let submissions = [0, 2, 1, 3]
+        .map(|sooner| queue.submit(1, Traits { priority: DEADLINE + sooner, ..Traits::default() }));
     queue.wait_ms(DAY_MS);
     let later = queue.submit(1, Traits { priority: DEADLINE + 2, ..Traits::default() });
     let strategy = Strategy::custom_priority().aging_ms(DAY_MS);
     let order: Vec<_> = (0..5).flat_map(|_| queue.take(1, &strategy)).collect();
     let [least, middle, low, most] = submissions;
-    assert_eq!(order, [most, middle, low, later, least], "a day is worth one, and among equals the older is first");
+    assert_eq!(
+        order,
+        [most, middle, low, later, least],
+        "a day is worth one, and among equals the older is first"
+    );
 }

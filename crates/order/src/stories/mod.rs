@@ -6,13 +6,13 @@ mod restarting;
 mod speed;
 
 use crate::raft::{Types, index_of};
-use crate::{Order, OrderFault, OrderOptions, RoleEvent};
+use crate::{Order, OrderFault, OrderOptions, RoleEvent, RoleSink};
 use openraft::type_config::alias::SnapshotMetaOf;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex};
 use tempfile::TempDir;
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use windlass_core::batch::submissions::Submit;
 use windlass_core::entry::{Command, Outcome};
 use windlass_core::ids::{Epoch, SubmissionId};
@@ -53,13 +53,13 @@ impl Home {
     async fn try_open(&self) -> Result<Opened, OrderFault> {
         let (sender, events) = unbounded_channel();
         let tables = DiskTables::open(&self.tables())?;
-        Ok(Opened { order: Order::open(self.options.clone(), tables, sender).await?, events })
+        Ok(Opened { order: Order::open(self.options.clone(), tables, telling(sender)).await?, events })
     }
 
     async fn open_on(&self, disk: Arc<dyn Disk>) -> Opened {
         let (sender, events) = unbounded_channel();
         let tables = DiskTables::open(&self.tables()).unwrap();
-        let order = Order::open_on(disk, self.options.clone(), tables, sender).await.unwrap();
+        let order = Order::open_on(disk, self.options.clone(), tables, telling(sender)).await.unwrap();
         Opened { order, events }
     }
 
@@ -90,6 +90,10 @@ impl Opened {
     fn epoch(&self) -> Epoch {
         self.order.read(|machine| machine.epoch())
     }
+}
+
+fn telling(sender: UnboundedSender<RoleEvent>) -> RoleSink {
+    Box::new(move |event| drop(sender.send(event)))
 }
 
 fn submitted(outcome: Outcome) -> SubmissionId {

@@ -88,9 +88,8 @@ async fn a_restarted_node_leads_at_once() {
     let home = Home::new();
     home.open().await.order.shutdown().await.unwrap();
     let tables = windlass_store::tables::DiskTables::open(&home.tables()).unwrap();
-    let (sender, _events) = tokio::sync::mpsc::unbounded_channel();
     let begun = Instant::now();
-    let order = crate::Order::open(home.options.clone(), tables, sender).await.unwrap();
+    let order = crate::Order::open(home.options.clone(), tables, Box::new(drop)).await.unwrap();
     let took = begun.elapsed();
     assert!(took < Duration::from_secs(1), "an election timeout is 1.5 s at least; this took {took:?}");
     order.shutdown().await.unwrap();

@@ -9,6 +9,7 @@ mod objects;
 mod overview;
 mod status;
 mod submissions;
+mod weights;
 mod work;
 
 use crate::auth;
@@ -73,6 +74,8 @@ pub fn router(service: Service) -> Router {
         .routes(routes!(work::release))
         .routes(routes!(explain::explain))
         .routes(routes!(overview::overview))
+        .routes(routes!(weights::list))
+        .routes(routes!(weights::show, weights::weigh))
         .routes(routes!(events::events))
         .routes(routes!(objects::put, objects::get))
         .routes(routes!(status::status))

@@ -2,3 +2,70 @@
 
 pub mod announcer;
 pub mod dispatcher;
+
+use crate::service::abouts::Abouts;
+use announcer::Announcer;
+use dispatcher::{DispatcherHandle, Event};
+use std::sync::RwLock;
+use windlass_core::entry::Effect;
+use windlass_order::RoleEvent;
+
+/// Those who are told what was applied, before whoever waits for it is answered: a caller that hears of its submission can
+/// reserve its chunks, and one that has paused a submission gets no more of it.
+#[derive(Debug)]
+pub struct Roles {
+    /// Tells watchers what becomes of submissions.
+    pub announcer: Announcer,
+    /// Hands out chunks.
+    pub dispatcher: DispatcherHandle,
+    /// What is said of submissions.
+    pub abouts: Abouts,
+    token_key: RwLock<Option<[u8; 16]>>,
+}
+
+impl Roles {
+    /// Roles that have nothing to lead yet.
+    pub fn new(dispatcher: DispatcherHandle) -> Roles {
+        Roles {
+            announcer: Announcer::default(),
+            dispatcher,
+            abouts: Abouts::default(),
+            token_key: RwLock::new(None),
+        }
+    }
+
+    /// The key of tokens, while this node leads.
+    pub fn token_key(&self) -> Option<[u8; 16]> {
+        *self.token_key.read().expect("nothing panics while it holds the key")
+    }
+
+    fn set_token_key(&self, key: Option<[u8; 16]>) {
+        *self.token_key.write().expect("nothing panics while it holds the key") = key;
+    }
+
+    /// Hands what was applied to those who act on it.
+    pub fn tell(&self, event: RoleEvent) {
+        let told = match event {
+            RoleEvent::Led { at, token_key, reserver, roster, .. } => {
+                self.abouts.forget_all();
+                self.set_token_key(Some(token_key));
+                Event::Led { at, reserver, roster }
+            }
+            RoleEvent::Effects { at, effects } => {
+                // Before the Dispatcher hears of it: what it hands out from there on goes out with what is said now.
+                for effect in &effects {
+                    if let Effect::Changed { submission, .. } = effect {
+                        self.abouts.forget(*submission);
+                    }
+                }
+                self.announcer.announce(&effects);
+                Event::Effects { at, effects }
+            }
+            RoleEvent::Lost => {
+                self.set_token_key(None);
+                Event::Lost
+            }
+        };
+        self.dispatcher.send(told);
+    }
+}

@@ -99,8 +99,12 @@ fn turns_of(TurnsSeen { field, values, next }: TurnsSeen) -> TurnsInfo {
 /// What is known of a submission in the leader's memory and in the machine.
 fn submission_of(seen: Option<SubmissionSeen>, view: &SubmissionView) -> SubmissionExplained {
     let counts = view.submission.counts;
-    let mut chunks =
-        ChunkPlaces { total: counts.total, done: counts.done, failed: counts.failed, ..ChunkPlaces::default() };
+    let mut chunks = ChunkPlaces {
+        total: counts.total,
+        done: counts.done,
+        failed: counts.failed,
+        ..ChunkPlaces::default()
+    };
     let Some(seen) = seen.filter(|_| view.state == SubmissionState::Running) else {
         return SubmissionExplained {
             id: view.id,

@@ -6,14 +6,16 @@ pub mod bulk;
 pub mod explain;
 pub mod overview;
 pub mod reserve;
+pub mod weights;
 
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::roles::Roles;
 use crate::roles::announcer::Announcer;
 use crate::roles::dispatcher::{DispatcherHandle, DispatcherStatus, Event};
 use abouts::Abouts;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, RwLock};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -34,11 +36,8 @@ struct Inner {
     config: Config,
     clock: Clock,
     order: Order,
-    dispatcher: DispatcherHandle,
-    announcer: Announcer,
+    roles: Arc<Roles>,
     objects: Objects,
-    abouts: Abouts,
-    token_key: RwLock<Option<[u8; 16]>>,
     /// Until when the log knows that leases under hard limits may run; 0 while there were none.
     leases_covered_until_ms: AtomicU64,
     draining: CancellationToken,
@@ -48,23 +47,13 @@ struct Inner {
 
 impl Service {
     /// The service over these parts.
-    pub fn new(
-        config: Config,
-        clock: Clock,
-        order: Order,
-        dispatcher: DispatcherHandle,
-        announcer: Announcer,
-        objects: Objects,
-    ) -> Service {
+    pub fn new(config: Config, clock: Clock, order: Order, roles: Arc<Roles>, objects: Objects) -> Service {
         let inner = Inner {
             config,
             clock,
             order,
-            dispatcher,
-            announcer,
+            roles,
             objects,
-            abouts: Abouts::default(),
-            token_key: RwLock::new(None),
             leases_covered_until_ms: AtomicU64::new(0),
             draining: CancellationToken::new(),
             stop: CancellationToken::new(),
@@ -90,12 +79,12 @@ impl Service {
 
     /// Who tells watchers what becomes of submissions.
     pub fn announcer(&self) -> &Announcer {
-        &self.inner.announcer
+        &self.inner.roles.announcer
     }
 
     /// Where the Dispatcher gets its events.
     pub fn dispatcher(&self) -> &DispatcherHandle {
-        &self.inner.dispatcher
+        &self.inner.roles.dispatcher
     }
 
     /// The ordered log and its machine.
@@ -105,18 +94,12 @@ impl Service {
 
     /// What is said of submissions.
     pub fn abouts(&self) -> &Abouts {
-        &self.inner.abouts
-    }
-
-    /// Notes the key of tokens when this node begins to lead, and forgets it when it ends.
-    pub fn set_token_key(&self, key: Option<[u8; 16]>) {
-        *self.inner.token_key.write().expect("nothing panics while it holds the key") = key;
+        &self.inner.roles.abouts
     }
 
     /// The key of tokens, while this node leads.
     pub fn token_key(&self) -> Result<[u8; 16], Problem> {
-        let key = *self.inner.token_key.read().expect("nothing panics while it holds the key");
-        key.ok_or_else(not_leading)
+        self.inner.roles.token_key().ok_or_else(not_leading)
     }
 
     /// Until when the log knows that leases under hard limits may run.
@@ -137,7 +120,7 @@ impl Service {
     /// From here on the server is about to stop: it is not ready, and hands out no more.
     pub fn drain(&self) {
         self.inner.draining.cancel();
-        self.inner.dispatcher.send(Event::Drain);
+        self.inner.roles.dispatcher.send(Event::Drain);
     }
 
     /// Cancelled when the doors close: whoever waits behind one ends then.
@@ -179,7 +162,7 @@ impl Service {
         event: impl FnOnce(oneshot::Sender<R>) -> Event,
     ) -> futures_util::future::BoxFuture<'static, Result<R, Problem>> {
         let (reply, answer) = oneshot::channel();
-        self.inner.dispatcher.send(event(reply));
+        self.inner.roles.dispatcher.send(event(reply));
         Box::pin(async move { answer.await.map_err(|_| not_leading()) })
     }
 

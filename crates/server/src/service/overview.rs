@@ -77,15 +77,16 @@ fn consumer_of(seen: ConsumerSeen) -> ConsumerInfo {
 
 fn field_of((name, seen): (String, FieldSeen)) -> FieldOverview {
     #[expect(clippy::cast_precision_loss, reason = "a share has six digits")]
-    let values = seen.values.into_iter().map(|ValueSeen { value, counts, weight, share_millionths }| ValueInfo {
-        value,
-        submissions: counts.ready_submissions,
-        ready: counts.ready_chunks,
-        reserved: counts.out,
-        handed_out: counts.handed_out,
-        weight,
-        fair_share: share_millionths.map(|share| share as f64 / 1e6),
-    });
+    let values =
+        seen.values.into_iter().map(|ValueSeen { value, counts, weight, share_millionths }| ValueInfo {
+            value,
+            submissions: counts.ready_submissions,
+            ready: counts.ready_chunks,
+            reserved: counts.out,
+            handed_out: counts.handed_out,
+            weight,
+            fair_share: share_millionths.map(|share| share as f64 / 1e6),
+        });
     FieldOverview { name, fair: seen.is_fair, values: values.collect(), more: seen.more, cut: seen.is_cut }
 }
 

@@ -10,7 +10,8 @@
 //! Turns inside turns have a book for each depth, with a clock for each value of the outer one.
 //!
 //! Invariants
-//! - A value's tag is kept exactly as long as it lies ahead of its clock: memory follows the values that were served lately.
+//! - A value's tag is kept as long as it lies ahead of its clock, and forgotten soon after: memory follows the values that
+//!   were served lately.
 //! - The turns inside a value are kept as long as a submission has it, however far the others are ahead meanwhile.
 //! - The values whose tags are kept stay known.
 
@@ -59,6 +60,9 @@ struct Scope {
     /// So that tags the clock has passed are found.
     by_tag: BTreeSet<(u64, ValueId)>,
 }
+
+/// A clock may pass the tags of all values at once; nobody waits until so many are forgotten.
+const FORGOTTEN_AT_ONCE: usize = 64;
 
 /// The clock of a book that has served some 10^10 chunks: it begins anew long before its tags overflow.
 const CLOCK_MAX: u64 = 1 << 63;
@@ -155,17 +159,22 @@ impl Books {
         let place = scope_of(seat, depth);
         book.inside.extend(seat[..depth].iter().map(|outer| (*outer, place)));
         let scope = book.scopes.entry(place).or_default();
-        scope.now = scope.now.max(scope.tags.get(&value).copied().unwrap_or(0));
-        let mut changed = scope.forget_passed(values);
+        match scope.tags.remove(&value) {
+            Some(before) => {
+                scope.by_tag.remove(&(before, value));
+                scope.now = scope.now.max(before);
+            }
+            None => values.retain(value),
+        }
+        let mut changed = scope.forget_passed(FORGOTTEN_AT_ONCE, values);
         if scope.now >= CLOCK_MAX {
             scope.now = u64::MAX;
-            changed.append(&mut scope.forget_passed(values));
+            changed.append(&mut scope.forget_passed(usize::MAX, values));
             scope.now = 0;
         }
         let tag = scope.now + stride;
         scope.tags.insert(value, tag);
         scope.by_tag.insert((tag, value));
-        values.retain(value);
         changed.insert(value);
         changed
     }
@@ -218,11 +227,6 @@ impl Books {
             for (place, scope) in &book.scopes {
                 let by_tag = scope.tags.iter().map(|(value, tag)| (*tag, *value));
                 assert_eq!(scope.by_tag, by_tag.collect(), "the tags of a scope are in order");
-                let is_ahead = |tag: &u64| *tag > scope.now;
-                assert!(
-                    scope.tags.values().all(is_ahead),
-                    "a tag is kept as long as it lies ahead of its clock"
-                );
                 let outer = &place[..chain.len() - 1];
                 assert!(
                     outer.iter().all(|value| has(*value)),
@@ -238,10 +242,11 @@ impl Books {
 }
 
 impl Scope {
-    /// Forgets the tags that the clock has passed, and says whose they were: such a value starts at the clock anyway.
-    fn forget_passed(&mut self, values: &mut Values) -> BTreeSet<ValueId> {
+    /// Forgets tags that the clock has passed, and says whose they were: such a value starts at the clock anyway.
+    fn forget_passed(&mut self, at_most: usize, values: &mut Values) -> BTreeSet<ValueId> {
         let mut forgotten = BTreeSet::new();
-        while let Some((tag, value)) = self.by_tag.first().copied()
+        while forgotten.len() < at_most
+            && let Some((tag, value)) = self.by_tag.first().copied()
             && tag <= self.now
         {
             self.by_tag.remove(&(tag, value));
@@ -262,4 +267,97 @@ fn scope_of(seat: &Seat, depth: usize) -> Seat {
     let mut scope = *seat;
     scope[depth..].fill(NOBODY);
     scope
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::submissions::MetaValue;
+
+    fn one_book() -> (Books, BookId, Values) {
+        let (mut books, mut values) = (Books::default(), Values::default());
+        let share = Share { field: "company".into(), weights: BTreeMap::from([("1".into(), 4)]) };
+        let id = books.open(&[share], &mut values);
+        (books, id, values)
+    }
+
+    fn seat_of(number: i64, values: &mut Values) -> Seat {
+        let mut seat = [NOBODY; STRATEGY_TURNS_MAX];
+        seat[0] = values.value("company", &MetaValue::Integer(number));
+        seat
+    }
+
+    #[test]
+    fn a_chunk_moves_its_value_on_by_a_stride_and_one_that_the_clock_has_passed_may_start_at_once() {
+        let (mut books, id, mut values) = one_book();
+        let [heavy, light] = [1, 2].map(|number| seat_of(number, &mut values));
+        assert_eq!(books.serve(id, &light, &mut values), BTreeSet::from([light[0]]));
+        let mut tags = Vec::new();
+        for _ in 0..5 {
+            books.serve(id, &heavy, &mut values);
+            tags.push((books.tag(id, &heavy), books.tag(id, &light)));
+        }
+        let quarter = STRIDE / 4;
+        let ahead = (1..=4).map(|nth| (nth * quarter, STRIDE));
+        assert_eq!(tags, ahead.chain([(5 * quarter, 0)]).collect::<Vec<_>>());
+        books.check(|_| true);
+    }
+
+    #[test]
+    fn a_clock_that_passes_everybody_forgets_them_a_few_at_a_time() {
+        let (mut books, id, mut values) = one_book();
+        let seats: Vec<Seat> = (10..1_010).map(|number| seat_of(number, &mut values)).collect();
+        for seat in &seats {
+            books.serve(id, seat, &mut values);
+        }
+        let mut changed = BTreeSet::new();
+        for _ in 0..20 {
+            let at_once = books.serve(id, &seats[0], &mut values);
+            assert!(at_once.len() <= FORGOTTEN_AT_ONCE + 1);
+            changed.extend(at_once);
+        }
+        assert_eq!(changed.len(), 1_000);
+        assert_eq!(books.values().collect::<Vec<_>>(), [seats[0][0]]);
+        books.check(|_| true);
+    }
+
+    #[test]
+    fn a_clock_that_has_come_far_begins_anew_and_everybody_may_start_at_once() {
+        let (mut books, id, mut values) = one_book();
+        let [heavy, light] = [1, 2].map(|number| seat_of(number, &mut values));
+        books.serve(id, &light, &mut values);
+        let scope = books.books[id.0].scopes.values_mut().next().unwrap();
+        scope.now = CLOCK_MAX - 1;
+        books.serve(id, &heavy, &mut values);
+        books.serve(id, &light, &mut values);
+        assert!(books.tag(id, &light) > CLOCK_MAX);
+        let both = BTreeSet::from([heavy[0], light[0]]);
+        assert_eq!(books.serve(id, &heavy, &mut values), both);
+        assert_eq!((books.tag(id, &heavy), books.tag(id, &light)), (STRIDE / 4, 0));
+        books.check(|_| true);
+    }
+
+    #[test]
+    fn turns_inside_a_value_are_forgotten_when_nobody_has_it_and_a_book_leaves_nothing_behind() {
+        let (mut books, mut values) = (Books::default(), Values::default());
+        let share = |field: &str| Share { field: field.into(), weights: BTreeMap::new() };
+        let chain = [share("company"), share("user")];
+        let (outer, inner) = (books.open(&chain[..1], &mut values), books.open(&chain, &mut values));
+        let [mut one, mut other] = [1, 2].map(|number| seat_of(number, &mut values));
+        for seat in [&mut one, &mut other] {
+            seat[1] = values.value("user", &MetaValue::Bool(true));
+            books.serve(outer, seat, &mut values);
+            books.serve(inner, seat, &mut values);
+        }
+        books.forget_inside(one[0], &mut values);
+        assert_eq!((books.tag(inner, &one), books.tag(inner, &other)), (0, STRIDE));
+        books.check(|value| value != one[0]);
+
+        books.release(outer, &mut values);
+        books.release(inner, &mut values);
+        for seat in [one, other] {
+            seat[..2].iter().for_each(|value| values.release(*value));
+        }
+        assert_eq!((values.known_field("company"), values.known_field("user")), (None, None));
+    }
 }

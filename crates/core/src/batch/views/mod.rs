@@ -5,7 +5,7 @@
 //! them (there are few) and those that select one of its values, and no others.
 //!
 //! Reading order: `shape.rs` (what a strategy comes down to), `tracks.rs` (its fields, limits and turns), `books.rs` (who
-//! has had how much), `piles.rs`, `view.rs`; then `explain/` (what a strategy would give, and why)
+//! has had how much), `piles.rs` and `places.rs`, `view.rs`; then `explain/` (what a strategy would give, and why)
 //! and `overview.rs`.
 //!
 //! Invariants
@@ -17,6 +17,7 @@ mod books;
 pub mod explain;
 pub mod overview;
 mod piles;
+mod places;
 mod shape;
 mod tracks;
 mod view;

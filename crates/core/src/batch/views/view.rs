@@ -16,6 +16,7 @@
 
 use super::books::{Books, NOBODY, Seat};
 use super::piles::{Sorted, Weighted};
+use super::places::{Place, Places};
 use super::shape::{Order, Path};
 use super::tracks::{self, Group, Head, Room, Step, Track};
 use crate::batch::values::{FewValues, ValueId, Values};
@@ -86,13 +87,6 @@ pub(super) struct Node {
     pub(super) pile: Pile,
 }
 
-/// Where a submission is.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
-    pub(super) leaf: u32,
-    pub(super) place: u32,
-}
-
 pub(super) const NOWHERE: u32 = u32::MAX;
 pub(super) const ROOT: u32 = 0;
 
@@ -112,8 +106,8 @@ pub(super) struct View {
     pub(super) free: Vec<u32>,
     pub(super) children: BTreeMap<(u32, u32), u32>,
     pub(super) by_value: BTreeSet<(ValueId, u32)>,
-    /// By track and slot.
-    pub(super) places: Vec<Vec<Place>>,
+    /// By track.
+    pub(super) places: Vec<Places>,
     /// Slots below this are in; the view gives nothing until all are.
     built_to: u32,
     is_built: bool,
@@ -129,7 +123,7 @@ impl View {
         let tracks = tracks::open(path, room, values, books);
         let mut view = View {
             path: path.clone(),
-            places: tracks.iter().map(|_| Vec::new()).collect(),
+            places: tracks.iter().map(|track| Places::new(track.selects.is_empty())).collect(),
             tracks,
             nodes: Vec::new(),
             free: Vec::new(),
@@ -201,9 +195,7 @@ impl View {
             return;
         }
         for track in 0..self.tracks.len() {
-            let place =
-                self.places[track].get(it.slot as usize).filter(|place| place.leaf != NOWHERE).copied();
-            match place {
+            match self.places[track].get(it.slot) {
                 Some(place) if it.weight == 0 => self.take_out(track, it, place, known),
                 Some(place) => self.set_weight(track, it, place, known),
                 None if it.weight > 0 && self.matches(track, it) => self.put_in(track, it, known),
@@ -240,11 +232,7 @@ impl View {
             Pile::Weighted(pile) => pile.push(it.weight, it.slot),
             Pile::Keyed(_) => unreachable!("a leaf holds submissions"),
         };
-        let places = &mut self.places[track];
-        if places.len() <= it.slot as usize {
-            places.resize(it.slot as usize + 1, Place { leaf: NOWHERE, place: 0 });
-        }
-        places[it.slot as usize] = Place { leaf: node, place };
+        self.places[track].put(it.slot, Place { leaf: node, place });
         self.carry_up(node, known);
     }
 
@@ -255,12 +243,12 @@ impl View {
             Pile::Headed(pile) => pile.remove(head, it.slot),
             Pile::Weighted(pile) => {
                 if let Some(moved) = pile.remove(place.place) {
-                    self.places[track][moved as usize].place = place.place;
+                    self.places[track].put(moved, place);
                 }
             }
             Pile::Keyed(_) => unreachable!("a leaf holds submissions"),
         }
-        self.places[track][it.slot as usize].leaf = NOWHERE;
+        self.places[track].take_out(it.slot);
         self.carry_up(place.leaf, known);
         let mut node = place.leaf;
         while node != NOWHERE {

@@ -3,8 +3,9 @@
 use super::Counted;
 use crate::batch::values::{ValueId, Values};
 use crate::batch::views::piles::Sorted;
+use crate::batch::views::places::Place;
 use crate::batch::views::tracks::{Fair, Group, Step};
-use crate::batch::views::view::{Key, Node, Pile, Place, ROOT, Shown, Turn, View};
+use crate::batch::views::view::{Key, Node, Pile, ROOT, Shown, Turn, View};
 use crate::limits::{COUNTED_AHEAD_MAX, VALUES_LOOKED_AT_MAX};
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -143,7 +144,7 @@ impl View {
 
     /// Where a submission is, if it is in the view.
     pub(super) fn place(&self, track: usize, slot: u32) -> Option<Place> {
-        self.places[track].get(slot as usize).filter(|place| self.nodes.len() > place.leaf as usize).copied()
+        self.places[track].get(slot)
     }
 
     /// What a submission is sorted by, as seen from the root.

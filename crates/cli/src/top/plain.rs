@@ -1,0 +1,143 @@
+//! One look at the queue as plain text, for pipes and for people without a terminal.
+
+use super::figures::{Samples, ValueFigure};
+use super::words::{numbered, per_second, percent};
+use crate::table::{aligned, counted, short};
+use std::time::Duration;
+use windlass_client::overview::{ConsumersInfo, FieldOverview, LimitsInfo, OverviewInfo};
+
+/// What was seen last, with rates if there was something before it.
+pub(super) fn snapshot(server: &str, samples: &Samples) -> String {
+    let Some(seen) = samples.last() else { return String::new() };
+    let mut text = numbers(server, samples, seen);
+    if let Some(field) = &seen.field {
+        text.push('\n');
+        text.push_str(&values(field, &samples.values(), seen));
+    } else if seen.fields.is_empty() {
+        text.push_str("\nno submission in the queue has metadata\n");
+    }
+    if !seen.limits.items.is_empty() {
+        text.push('\n');
+        text.push_str(&limits(&seen.limits));
+    }
+    text.push('\n');
+    text.push_str(&consumers(samples, &seen.consumers));
+    text
+}
+
+fn numbers(server: &str, samples: &Samples, seen: &OverviewInfo) -> String {
+    let rates = samples.rates();
+    let rate = |of: fn(&super::figures::Rates) -> f64| per_second(rates.as_ref().map(of));
+    let (chunks, totals) = (seen.chunks, seen.totals);
+    let up = short(Duration::from_millis(seen.at_ms.saturating_sub(seen.since_ms)));
+    let rows = [
+        ("server", format!("{server}, version {}, up {up}", seen.version)),
+        ("submissions", format!("{} running", numbered(seen.submissions_running))),
+        (
+            "chunks",
+            format!(
+                "{} ready, {} reserved, {} wait for a retry, {} paused",
+                numbered(chunks.ready),
+                numbered(chunks.reserved),
+                numbered(chunks.delayed),
+                numbered(chunks.paused)
+            ),
+        ),
+        ("handed out", format!("{}, {} in all", rate(|it| it.handed_out), numbered(totals.handed_out))),
+        ("completed", format!("{}, {} in all", rate(|it| it.completed), numbered(totals.completed))),
+        ("failed", format!("{}, {} in all", rate(|it| it.failed), numbered(totals.failed))),
+        ("submitted", format!("{}, {} in all", rate(|it| it.submitted), numbered(totals.submitted))),
+    ];
+    rows.iter().map(|(name, value)| format!("{name:<12} {value}\n")).collect()
+}
+
+fn values(field: &FieldOverview, figures: &[ValueFigure], seen: &OverviewInfo) -> String {
+    if figures.is_empty() {
+        let known: Vec<String> =
+            seen.fields.iter().map(|it| format!("{} ({})", it.name, counted(it.values, "value"))).collect();
+        let known = if known.is_empty() {
+            "there are no fields".into()
+        } else {
+            format!("there are {}", known.join(", "))
+        };
+        return format!("nothing with {} is ready or in work; {known}\n", field.name);
+    }
+    let rows: Vec<Vec<String>> = figures
+        .iter()
+        .map(|it| {
+            vec![
+                it.value.to_string(),
+                it.weight.to_string(),
+                numbered(it.ready),
+                numbered(it.reserved),
+                per_second(it.rate),
+                percent(it.share),
+                percent(it.fair_share),
+            ]
+        })
+        .collect();
+    let name = field.name.to_uppercase();
+    let last = if field.fair { "FAIR SHARE" } else { "EVEN SHARE" };
+    let table = aligned(&[&name, "WEIGHT", "READY", "RESERVED", "OUT/S", "SHARE", last], &rows);
+    table + &and_more(field.more, field.cut, "value")
+}
+
+fn limits(seen: &LimitsInfo) -> String {
+    let rows: Vec<Vec<String>> = seen
+        .items
+        .iter()
+        .map(|it| {
+            vec![
+                format!("{}={}", it.field, it.value),
+                format!("{} of {}", numbered(it.reserved), numbered(it.max)),
+                numbered(it.submissions),
+                if it.hard { "hard".into() } else { "soft".into() },
+            ]
+        })
+        .collect();
+    let table = aligned(&["AT ITS LIMIT", "RESERVED", "SUBMISSIONS BEHIND", "LIMIT"], &rows);
+    table + &and_more(seen.more, seen.cut, "value")
+}
+
+fn consumers(samples: &Samples, seen: &ConsumersInfo) -> String {
+    let figures = samples.consumers();
+    if figures.is_empty() {
+        return "no consumer is connected\n".into();
+    }
+    let rows: Vec<Vec<String>> = figures
+        .iter()
+        .map(|it| {
+            vec![
+                format!("{} #{}", it.info.name, it.info.id),
+                numbered(it.info.reserved),
+                per_second(it.rate),
+                numbered(it.info.handed_out),
+                if it.info.waiting { "waiting".into() } else { String::new() },
+                it.info.strategy.clone().unwrap_or_default(),
+            ]
+        })
+        .collect();
+    let table = aligned(&["CONSUMER", "RESERVED", "OUT/S", "HANDED OUT", "STATE", "STRATEGY"], &rows);
+    table + &and_more(seen.more, false, "consumer")
+}
+
+fn and_more(more: u64, is_cut: bool, thing: &str) -> String {
+    match (more, is_cut) {
+        (0, false) => String::new(),
+        (more, false) => format!("and {} more\n", counted(more, thing)),
+        (more, true) => format!("and more than {} more; not all were looked at\n", counted(more, thing)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::example;
+    use super::*;
+
+    #[test]
+    fn a_snapshot_says_what_there_is_what_happens_and_who_gets_how_much() {
+        let text = snapshot("http://127.0.0.1:7420", &example::samples(2));
+        let expected = "";
+        assert_eq!(text, expected, "\n{text}");
+    }
+}

@@ -1,0 +1,35 @@
+//! Numbers as the screen shows them.
+
+use crate::table::grouped;
+
+/// A number with its thousands set apart.
+pub(super) fn numbered(number: u64) -> String {
+    grouped(number)
+}
+
+/// So many in a second; a dash if it is not known yet.
+pub(super) fn per_second(rate: Option<f64>) -> String {
+    match rate {
+        None => "–".into(),
+        Some(rate) if rate < 9.95 => format!("{rate:.1}/s"),
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate is not negative")]
+        Some(rate) => format!("{}/s", grouped(rate.round() as u64)),
+    }
+}
+
+/// A part of a whole in percent; a dash if it is not known.
+pub(super) fn percent(part: Option<f64>) -> String {
+    part.map_or_else(|| "–".into(), |part| format!("{:.1}%", 100.0 * part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_rates_have_a_decimal_and_large_ones_their_thousands() {
+        let shown = [None, Some(0.0), Some(9.94), Some(9.96), Some(12_345.6)].map(per_second);
+        assert_eq!(shown, ["–", "0.0/s", "9.9/s", "10/s", "12,346/s"]);
+        assert_eq!([percent(None), percent(Some(0.6))], ["–", "60.0%"]);
+    }
+}
