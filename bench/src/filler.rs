@@ -11,7 +11,10 @@ use windlass_client::json::SubmitResponse;
 use windlass_client::{SubmissionId, SubmitRequest};
 
 /// One submit is on its way on each connection: as many share a write of the log.
-const AT_ONCE: usize = 256;
+const AT_ONCE: u64 = 256;
+
+/// A connection is worth being opened for so many submits.
+const PER_CONNECTION_MIN: u64 = 64;
 
 /// An answer to a submit is a few hundred bytes.
 const ANSWER_BYTES_MAX: usize = 4_096;
@@ -27,7 +30,7 @@ where
 {
     let address = server.strip_prefix("http://").context("a server without TLS")?.to_owned();
     let next = Arc::new(AtomicU64::new(numbers.start));
-    let connections = AT_ONCE.min(usize::try_from(numbers.end - numbers.start)?);
+    let connections = ((numbers.end - numbers.start) / PER_CONNECTION_MIN).clamp(1, AT_ONCE);
     let filling: Vec<_> = (0..connections)
         .map(|_| tokio::spawn(fill(address.clone(), Arc::clone(&next), numbers.end, request.clone())))
         .collect();

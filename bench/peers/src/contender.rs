@@ -1,6 +1,7 @@
 //! A system in the race: every measurement starts on an empty folder with a fresh server, and leaves nothing behind.
 
-use crate::process::{self, Machine};
+use crate::gate::Gate;
+use crate::process;
 use crate::system::{self, Done, Mode, Server, System};
 use anyhow::Context;
 use async_trait::async_trait;
@@ -53,14 +54,15 @@ pub(crate) trait Contender: Send + Sync {
     /// What to multiply a backlog by so that it lasts a measurement in this mode.
     fn lasting(&self, mode: Mode) -> u64;
 
-    /// Fills a fresh server and lets consumers work on it.
-    async fn load(&self, task: &Task) -> anyhow::Result<Done>;
+    /// Fills a fresh server and, when the machine is quiet, lets consumers work on it. Gives also what a bare fsync took
+    /// just before, in microseconds.
+    async fn load(&self, task: &Task, gate: &mut Gate) -> anyhow::Result<(Done, f64)>;
 
     /// Gets chunks into a fresh server, as far as there is time.
     async fn fill(&self, way: &str, chunks: u64, time: Duration) -> anyhow::Result<Filled>;
 
     /// Fills a fresh server, looks at it, then lets a lone consumer work for a while.
-    async fn stand(&self, chunks: u64, lone: Duration) -> anyhow::Result<Standing>;
+    async fn stand(&self, chunks: u64, lone: Duration, gate: &mut Gate) -> anyhow::Result<Standing>;
 }
 
 /// A system whose server the harness starts and drives itself.
@@ -118,11 +120,12 @@ impl<S: System> Contender for Fresh<S> {
         self.system.lasting(mode)
     }
 
-    async fn load(&self, task: &Task) -> anyhow::Result<Done> {
+    async fn load(&self, task: &Task, gate: &mut Gate) -> anyhow::Result<(Done, f64)> {
         let folder = Folder::new(&self.root)?;
         let server = self.filled(&folder, task.backlog).await?;
+        let sync_us = gate.wait().await?;
         let consumers = server.consumers(task.mode, task.way, task.consumers).await?;
-        system::consume(server.process(), consumers, task.duration).await
+        Ok((system::consume(server.process(), consumers, task.duration).await?, sync_us))
     }
 
     async fn fill(&self, way: &str, chunks: u64, time: Duration) -> anyhow::Result<Filled> {
@@ -135,11 +138,12 @@ impl<S: System> Contender for Fresh<S> {
         Ok(Filled { chunks, seconds, cpu_seconds: server.process().cpu_seconds()? - cpu_before })
     }
 
-    async fn stand(&self, chunks: u64, lone: Duration) -> anyhow::Result<Standing> {
+    async fn stand(&self, chunks: u64, lone: Duration, gate: &mut Gate) -> anyhow::Result<Standing> {
         let folder = Folder::new(&self.root)?;
         let server = self.filled(&folder, chunks).await?;
         let memory_bytes = server.process().memory_bytes()?;
         let disk_bytes = process::disk_bytes(folder.path())?;
+        gate.wait().await?;
         let way = self.system.ways(Mode::OneByOne, 1)[0];
         let consumers = server.consumers(Mode::OneByOne, way, 1).await?;
         let Done { reserve_us, cycle_us, .. } = system::consume(server.process(), consumers, lone).await?;
@@ -174,20 +178,3 @@ impl Drop for Folder {
         _ = fs::remove_file(self.0.with_extension("conf"));
     }
 }
-
-/// Waits until the machine has little else to do; gives up after `patience`.
-pub(crate) async fn quiet(patience: Duration) -> anyhow::Result<()> {
-    const SAMPLE: Duration = Duration::from_millis(300);
-    let began = Instant::now();
-    loop {
-        let (before, own) = (Machine::read()?, process::own_cpu_seconds());
-        tokio::time::sleep(SAMPLE).await;
-        let others = Machine::read()?.busy_with_others_since(before, process::own_cpu_seconds() - own);
-        if others < OTHERS_MAX || began.elapsed() > patience {
-            return Ok(());
-        }
-    }
-}
-
-/// A measurement during which others used more of the machine than this is done again.
-pub(crate) const OTHERS_MAX: f64 = 0.12;

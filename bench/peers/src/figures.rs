@@ -40,6 +40,8 @@ pub(crate) struct Load {
     pub(crate) client_cpu: Vec<f64>,
     /// Which part of the machine others used meanwhile.
     pub(crate) others: Vec<f64>,
+    /// What a bare fsync took just before.
+    pub(crate) sync_us: Vec<f64>,
 }
 
 impl Load {

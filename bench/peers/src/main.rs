@@ -4,13 +4,15 @@
 //! that misses its bar makes the run fail, after everything is written.
 //!
 //! Reading order: `system` (what a server and its consumers can do, and the load), one file for each system, `contender`
-//! (a fresh server for each measurement), `sections` (what is measured), `figures`, `report`, `plot`.
+//! (a fresh server for each measurement), `gate` (a quiet
+//! machine for each), `sections` (what is measured), `figures`, `report`, `plot`.
 //!
 //! Exit codes: 0 every bar holds; 1 one is missed, or something failed, said on stderr; 2 wrong flags.
 
 mod beanstalkd;
 mod contender;
 mod figures;
+mod gate;
 mod nats;
 mod opsqueue;
 mod plot;
@@ -26,9 +28,11 @@ use anyhow::{Context, bail};
 use clap::Parser;
 use contender::{Contender, Fresh};
 use figures::{Figures, Named};
+use gate::Gate;
 use rustix::process::{Resource, Rlimit};
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 use system::Mode;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -144,17 +148,18 @@ async fn measure(options: &Options) -> anyhow::Result<Figures> {
     for it in &contenders {
         figures.systems.push(Named { name: it.name().into(), version: it.version()? });
     }
+    let mut gate = Gate::new(Duration::from_secs(options.patience), &options.data);
     let is_wanted = |name: &str| name.contains(&options.only);
     for mode in [Mode::OneByOne, Mode::Recommended] {
         if is_wanted(mode.name()) {
-            sections::loads(options, &contenders, mode, &mut figures).await?;
+            sections::loads(options, &contenders, &mut gate, mode, &mut figures).await?;
         }
     }
     if is_wanted("bulk") {
-        sections::bulk(options, &contenders, &mut figures).await?;
+        sections::bulk(options, &contenders, &mut gate, &mut figures).await?;
     }
     if is_wanted("backlog") {
-        sections::backlogs(options, &contenders, &mut figures).await?;
+        sections::backlogs(options, &contenders, &mut gate, &mut figures).await?;
     }
     Ok(figures)
 }

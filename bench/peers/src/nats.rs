@@ -54,10 +54,6 @@ impl System for Nats {
         if consumers > SHARED_CONNECTIONS { vec![OWN_CONNECTION, SHARED] } else { vec![OWN_CONNECTION] }
     }
 
-    fn lasting(&self, mode: Mode) -> u64 {
-        if mode == Mode::Recommended { 4 } else { 1 }
-    }
-
     fn ways_in(&self) -> Vec<&'static str> {
         vec![ASYNC_PUBLISH, ATOMIC_PUBLISH]
     }

@@ -1,6 +1,7 @@
 //! Opsqueue: its own client library, in a driver of its own workspace, which starts the server and prints what it saw.
 
 use crate::contender::{Contender, Filled, Folder, Standing, Task};
+use crate::gate::Gate;
 use crate::process::{self, Machine, Process};
 use crate::system::{Done, Mode};
 use anyhow::Context;
@@ -72,7 +73,8 @@ impl Contender for Opsqueue {
         1
     }
 
-    async fn load(&self, task: &Task) -> anyhow::Result<Done> {
+    async fn load(&self, task: &Task, gate: &mut Gate) -> anyhow::Result<(Done, f64)> {
+        let sync_us = gate.wait().await?;
         let (machine, ours) = (Machine::read()?, process::ended_children_cpu_seconds());
         let least = if task.consumers < 100 { WINDOW_SECONDS_MIN } else { WINDOW_SECONDS_MIN_OF_MANY };
         let seconds = task.duration.as_secs().max(least);
@@ -92,7 +94,7 @@ impl Contender for Opsqueue {
         let chunks = (printed.figure("chunks_per_second")? * seconds as f64).round();
         // The driver is not told apart from its server here: both have ended and are counted together.
         let ours = process::ended_children_cpu_seconds() - ours;
-        Ok(Done {
+        let done = Done {
             chunks: chunks as u64,
             seconds: seconds as f64,
             cpu_seconds: printed.figure("server_cpu_seconds_per_chunk")? * chunks,
@@ -100,7 +102,8 @@ impl Contender for Opsqueue {
             others: Machine::read()?.busy_with_others_since(machine, ours),
             reserve_us: printed.figure("reserve_us").ok(),
             cycle_us: printed.figure("cycle_us").ok(),
-        })
+        };
+        Ok((done, sync_us))
     }
 
     async fn fill(&self, way: &str, chunks: u64, time: Duration) -> anyhow::Result<Filled> {
@@ -120,7 +123,8 @@ impl Contender for Opsqueue {
         })
     }
 
-    async fn stand(&self, chunks: u64, lone: Duration) -> anyhow::Result<Standing> {
+    async fn stand(&self, chunks: u64, lone: Duration, gate: &mut Gate) -> anyhow::Result<Standing> {
+        gate.wait().await?;
         let printed = self
             .run(&[
                 ("--mode", "one_by_one".into()),

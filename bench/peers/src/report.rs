@@ -222,15 +222,17 @@ fn costs(figures: &Figures) -> String {
     let mut text = String::from(
         "## What 10^5 chunks cost\n\n\
          CPU seconds, medians, of the server with all its processes and of the consumers (the harness; Opsqueue's are not told apart\n\
-         from its driver). “Others” is the part of the machine that was busy with something else, at worst.\n\n\
-         | load | system | way | chunks/s | server | consumers | others | each repetition |\n|---|---|---|---:|---:|---:|---:|---|\n",
+         from its driver). “Others” is the part of the machine that was busy with something else, at worst; “fsync” what a bare one\n\
+         took just before, the median.\n\n\
+         | load | system | way | chunks/s | server | consumers | others | fsync | each repetition |\n|---|---|---|---:|---:|---:|---:|---:|---|\n",
     );
     for load in &figures.loads {
         let seconds = |it: &Vec<f64>| median(it.clone()).map_or("–".into(), |it| format!("{it:.2} s"));
         let others = load.others.iter().copied().fold(0.0, f64::max) * 100.0;
+        let sync = median(load.sync_us.clone()).unwrap_or(0.0);
         let rates: Vec<String> = load.rates.iter().copied().map(grouped).collect();
         let line = format!(
-            "| {}, {} | {} | {} | {} | {} | {} | {others:.0} % | {} |",
+            "| {}, {} | {} | {} | {} | {} | {} | {others:.0} % | {sync:.0} µs | {} |",
             load.mode.name(),
             load.consumers,
             load.system,
@@ -251,7 +253,7 @@ fn costs(figures: &Figures) -> String {
             String::new()
         };
         let line = format!(
-            "| bulk submit | {} | {}{broken_off} | {} | {cpu:.3} s | – | – | {} |",
+            "| bulk submit | {} | {}{broken_off} | {} | {cpu:.3} s | – | – | – | {} |",
             fill.system,
             fill.way,
             grouped(fill.rate()),

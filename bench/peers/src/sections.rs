@@ -1,8 +1,9 @@
 //! The sections: what is measured, in what order. Systems take turns, so that a slow hour is slow for all.
 
 use crate::Options;
-use crate::contender::{Contender, Filled, OTHERS_MAX, Standing, Task, quiet};
+use crate::contender::{Contender, Filled, Standing, Task};
 use crate::figures::{Backlog, Figures, Fill, Load};
+use crate::gate::{Gate, OTHERS_MAX};
 use crate::system::{Done, Mode};
 use crate::windlass::WINDLASS;
 use std::time::Duration;
@@ -14,6 +15,7 @@ const HOPELESS_BELOW: f64 = 0.7;
 pub(crate) async fn loads(
     options: &Options,
     contenders: &[Box<dyn Contender>],
+    gate: &mut Gate,
     mode: Mode,
     figures: &mut Figures,
 ) -> anyhow::Result<()> {
@@ -28,14 +30,14 @@ pub(crate) async fn loads(
                     let duration = Duration::from_secs_f64(options.seconds);
                     let task = Task { mode, way, consumers, backlog, duration };
                     let what = format!("{}, {}, {way}, {consumers} consumers", contender.name(), mode.name());
-                    match undisturbed(options, contender.as_ref(), &task).await {
-                        Ok(done) => {
+                    match undisturbed(gate, contender.as_ref(), &task).await {
+                        Ok((done, sync_us)) => {
                             eprintln!(
                                 "{repetition}: {what}: {:.0}/s, others {:.0} %",
                                 done.rate(),
                                 done.others * 1e2
                             );
-                            note(figures, contender.name(), &task, &done);
+                            note(figures, contender.name(), &task, &done, sync_us);
                         }
                         Err(error) => remark(figures, contender.name(), format!("{what}: {error:#}"))?,
                     }
@@ -46,17 +48,14 @@ pub(crate) async fn loads(
     Ok(())
 }
 
-/// Measures when the machine is quiet, and once more if it did not stay so.
-async fn undisturbed(options: &Options, contender: &dyn Contender, task: &Task) -> anyhow::Result<Done> {
-    let patience = Duration::from_secs(options.patience);
-    quiet(patience).await?;
-    let first = contender.load(task).await?;
-    if first.others < OTHERS_MAX || patience.is_zero() {
+/// Measures, and once more if the machine did not stay quiet.
+async fn undisturbed(gate: &mut Gate, contender: &dyn Contender, task: &Task) -> anyhow::Result<(Done, f64)> {
+    let first = contender.load(task, gate).await?;
+    if first.0.others < OTHERS_MAX || !gate.is_patient() {
         return Ok(first);
     }
-    quiet(patience).await?;
-    let second = contender.load(task).await?;
-    Ok(if second.others < first.others { second } else { first })
+    let second = contender.load(task, gate).await?;
+    Ok(if second.0.others < first.0.others { second } else { first })
 }
 
 fn is_hopeless(figures: &Figures, system: &str, mode: Mode, consumers: usize, way: &str) -> bool {
@@ -76,7 +75,7 @@ fn is_hopeless(figures: &Figures, system: &str, mode: Mode, consumers: usize, wa
     system != WINDLASS && rate(way) < HOPELESS_BELOW * best
 }
 
-fn note(figures: &mut Figures, system: &str, task: &Task, done: &Done) {
+fn note(figures: &mut Figures, system: &str, task: &Task, done: &Done, sync_us: f64) {
     let per_1e5 = |seconds: f64| seconds / done.chunks as f64 * 1e5;
     let same = |it: &&mut Load| {
         it.system == system && it.mode == task.mode && it.way == task.way && it.consumers == task.consumers
@@ -93,6 +92,7 @@ fn note(figures: &mut Figures, system: &str, task: &Task, done: &Done) {
                 server_cpu: Vec::new(),
                 client_cpu: Vec::new(),
                 others: Vec::new(),
+                sync_us: Vec::new(),
             });
             figures.loads.last_mut().expect("it was pushed just now")
         }
@@ -101,6 +101,7 @@ fn note(figures: &mut Figures, system: &str, task: &Task, done: &Done) {
     load.server_cpu.push(per_1e5(done.cpu_seconds));
     load.client_cpu.extend(done.client_cpu_seconds.map(per_1e5));
     load.others.push(done.others);
+    load.sync_us.push(sync_us);
 }
 
 /// A peer that fails is left out and said so; without Windlass there is nothing to compare.
@@ -115,13 +116,14 @@ fn remark(figures: &mut Figures, system: &str, sentence: String) -> anyhow::Resu
 pub(crate) async fn bulk(
     options: &Options,
     contenders: &[Box<dyn Contender>],
+    gate: &mut Gate,
     figures: &mut Figures,
 ) -> anyhow::Result<()> {
     let time = Duration::from_secs_f64(options.fill_seconds);
     for _ in 0..options.repetitions {
         for contender in contenders {
             for way in contender.ways_in() {
-                quiet(Duration::from_secs(options.patience)).await?;
+                gate.wait().await?;
                 let what = format!("{}, bulk submit, {way}", contender.name());
                 match contender.fill(way, options.bulk, time).await {
                     Ok(filled) => {
@@ -160,13 +162,13 @@ fn note_fill(figures: &mut Figures, system: &str, way: &str, filled: &Filled) {
 pub(crate) async fn backlogs(
     options: &Options,
     contenders: &[Box<dyn Contender>],
+    gate: &mut Gate,
     figures: &mut Figures,
 ) -> anyhow::Result<()> {
     for &chunks in &options.backlogs {
         for contender in contenders {
-            quiet(Duration::from_secs(options.patience)).await?;
             let what = format!("{}, backlog {chunks}", contender.name());
-            match contender.stand(chunks, Duration::from_secs_f64(options.seconds)).await {
+            match contender.stand(chunks, Duration::from_secs_f64(options.seconds), gate).await {
                 Ok(Standing { memory_bytes, disk_bytes, reserve_us, cycle_us }) => {
                     let (memory, disk) = (memory_bytes / 1_048_576.0, disk_bytes / 1_048_576.0);
                     eprintln!(

@@ -36,21 +36,28 @@ pub(crate) async fn consumers(options: &Options) -> anyhow::Result<Vec<Figure>> 
 
 async fn by_number(options: &Options, server: &Server, mode: Mode, how: &str) -> anyhow::Result<Vec<Figure>> {
     const ROUNDS: usize = 3;
-    let (mut rates, mut cpu_us, mut fewest) = (vec![Vec::new(); 4], vec![Vec::new(); 4], vec![u64::MAX; 4]);
-    for _ in 0..ROUNDS {
+    const ROUND: Duration = Duration::from_secs(1);
+    let mut rates = NUMBERS.map(|_| Vec::new());
+    let mut cpu_us = NUMBERS.map(|_| Vec::new());
+    let mut fewest = u64::MAX;
+    for round in 0..ROUNDS {
         for (nth, consumers) in NUMBERS.into_iter().enumerate() {
-            // Ten thousand need a while until each has had its turn.
-            let seconds = if consumers < MANY { options.seconds.div_ceil(2) } else { options.seconds };
+            // Ten thousand need a while to connect, and until each has had its turn.
+            let duration = if consumers == MANY { Duration::from_secs(options.seconds) } else { ROUND };
+            if consumers == MANY && round > 0 {
+                continue;
+            }
             let before = server.usage().await?;
-            let done = load::consume(&server.client, consumers, mode, STRATEGY, Duration::from_secs(seconds))
-                .await?;
+            let done = load::consume(&server.client, consumers, mode, STRATEGY, duration).await?;
             let used = server.usage().await? - before;
             rates[nth].push(done.rate());
             cpu_us[nth].push(used.cpu_seconds * 1e6 / used.completed);
-            fewest[nth] = fewest[nth].min(done.fewest);
+            if consumers == MANY {
+                fewest = done.fewest;
+            }
         }
     }
-    let rates: Vec<f64> = rates.into_iter().map(median).collect();
+    let (rates, cpu_us) = (rates.map(median), cpu_us.map(median));
     let best = rates.iter().copied().fold(0.0, f64::max);
     let mut figures = Vec::new();
     for (nth, consumers) in NUMBERS.into_iter().enumerate() {
@@ -61,15 +68,14 @@ async fn by_number(options: &Options, server: &Server, mode: Mode, how: &str) ->
             bar: if consumers == 1_000 { Bar::AtLeast(0.7) } else { Bar::None },
             behind: format!(
                 "{:.0}/s : {best:.0}/s (medians of {ROUNDS}, alternately); the server's CPU {:.0} µs a chunk",
-                rates[nth],
-                median(cpu_us[nth].clone())
+                rates[nth], cpu_us[nth]
             ),
         };
         figures.push(figure.told());
     }
     let fewest = Figure {
         what: format!("{how}: chunks of the consumer with the fewest, of 10,000"),
-        value: fewest[3] as f64,
+        value: fewest as f64,
         unit: "",
         bar: Bar::AtLeast(1.0),
         behind: format!("in {} s", options.seconds),

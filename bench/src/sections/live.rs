@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use windlass_client::{Client, ConsumeSocket, SubmitRequest};
 
 const SUBMISSIONS: u64 = 100_000;
-const ROUNDS: usize = 7;
-const ROUND: Duration = Duration::from_millis(500);
+const ROUNDS: usize = 15;
+const ROUND: Duration = Duration::from_millis(250);
 
 /// Submits and completes one after the other in each round.
-const ALONE: u64 = 60;
+const ALONE: u64 = 30;
 
 /// What is measured uses this one, with and without the others.
 const OWN: &str = "OldestFirst";
@@ -90,7 +90,7 @@ pub(crate) async fn live(options: &Options) -> anyhow::Result<Vec<Figure>> {
         .told()
     };
     Ok(vec![
-        figure("submit, 256 at a time", none.submits, eight.submits),
+        figure("submit, many at a time", none.submits, eight.submits),
         figure("reserve + complete, 16 consumers", none.completes, eight.completes),
         figure("a lone submit", none.lone_submits, eight.lone_submits),
         figure("a lone complete", none.lone_completes, eight.lone_completes),

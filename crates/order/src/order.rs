@@ -25,6 +25,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use windlass_core::entry::{Command, Outcome};
@@ -216,10 +217,17 @@ impl Order {
         let (caller, answer) = oneshot::channel();
         let proposal = Proposal { command: EncodedCommand::new(&command), caller };
         let deadline = tokio::time::Instant::now() + *timeout;
-        match tokio::time::timeout_at(deadline, inbox.send(proposal)).await {
-            Ok(Ok(())) => {}
-            Ok(Err(_)) => return Err(alarm.raised().unwrap_or(OrderFault::Closed)),
-            Err(_) => return Err(alarm.raised().unwrap_or(OrderFault::Busy)),
+        match inbox.try_send(proposal) {
+            Ok(()) => {}
+            Err(TrySendError::Closed(_)) => return Err(alarm.raised().unwrap_or(OrderFault::Closed)),
+            // Rare, and its state is large: it has a place of its own.
+            Err(TrySendError::Full(proposal)) => {
+                match Box::pin(tokio::time::timeout_at(deadline, inbox.send(proposal))).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(_)) => return Err(alarm.raised().unwrap_or(OrderFault::Closed)),
+                    Err(_) => return Err(alarm.raised().unwrap_or(OrderFault::Busy)),
+                }
+            }
         }
         match tokio::time::timeout_at(deadline, answer).await {
             Ok(Ok(outcome)) => outcome,

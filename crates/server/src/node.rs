@@ -14,6 +14,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use windlass_core::batch::reserver::LostTooOften;
@@ -50,6 +51,9 @@ pub enum NodeFault {
         /// What the operating system said.
         source: std::io::Error,
     },
+    /// The operating system gives no thread for the log.
+    #[error("could not start a thread: {0}; raise the limit of threads and processes")]
+    Thread(std::io::Error),
     /// The data folder or the object store cannot be used.
     #[error(transparent)]
     Store(#[from] StoreFault),
@@ -68,12 +72,44 @@ fn advice(error: &std::io::Error) -> &'static str {
     }
 }
 
+/// The order's own thread: its few tasks must not wait behind those of ten thousand consumers, who wait for them.
+struct OwnThread {
+    runtime: Option<Runtime>,
+}
+
+impl OwnThread {
+    fn start() -> std::io::Result<OwnThread> {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        let runtime = builder.worker_threads(1).thread_name("order").enable_all().build()?;
+        Ok(OwnThread { runtime: Some(runtime) })
+    }
+
+    /// Runs something there; what it spawns stays there.
+    async fn run<R: Send + 'static>(&self, task: impl Future<Output = R> + Send + 'static) -> R {
+        let runtime = self.runtime.as_ref().expect("the thread runs until it is dropped");
+        match runtime.spawn(task).await {
+            Ok(result) => result,
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        }
+    }
+}
+
+impl Drop for OwnThread {
+    fn drop(&mut self) {
+        // Whoever drops it may be a task itself, which must not wait.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
 /// A running server.
 pub struct Node {
     service: Service,
     address: SocketAddr,
     accepting: JoinHandle<()>,
     roles: Vec<JoinHandle<()>>,
+    _thread: OwnThread,
     _folder: DataFolder,
 }
 
@@ -103,7 +139,9 @@ impl Node {
         let ticking = dispatcher.clone().tick();
         let roles = Arc::new(Roles::new(dispatcher));
         let told = Arc::clone(&roles);
-        let order = Order::open(options, tables, Box::new(move |event| told.tell(event))).await?;
+        let thread = OwnThread::start().map_err(NodeFault::Thread)?;
+        let opening = Order::open(options, tables, Box::new(move |event| told.tell(event)));
+        let order = thread.run(opening).await?;
 
         let accept = AcceptOptions {
             header_timeout: Duration::from_millis(config.header_timeout_ms),
@@ -113,7 +151,7 @@ impl Node {
         let roles = vec![tokio::spawn(ticking), tokio::spawn(take_notes(service.clone(), notes))];
         let router = http::router(service.clone());
         let accepting = tokio::spawn(http::accept::serve(listener, router, accept, service.stop().clone()));
-        Ok(Node { service, address, accepting, roles, _folder: folder })
+        Ok(Node { service, address, accepting, roles, _thread: thread, _folder: folder })
     }
 
     /// Where the doors are.

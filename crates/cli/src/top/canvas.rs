@@ -74,9 +74,13 @@ impl Line {
     pub(super) fn cut_to(&self, width: usize) -> Line {
         let (mut line, mut left) = (Line::new(), width);
         for (text, style) in &self.pieces {
+            let is_whole = text.width() <= left;
             let text = cut(text, left);
             left -= text.width();
             line.pieces.push((text, *style));
+            if !is_whole {
+                break;
+            }
         }
         line
     }
@@ -133,10 +137,10 @@ fn paint_piece(out: &mut impl Write, text: &str, style: Style, has_colour: bool)
         Style::Plain => (None, None),
         Style::Strong => (Some(Attribute::Bold), None),
         Style::Faint => (Some(Attribute::Dim), None),
-        Style::Good => (None, Some(Color::Green)),
-        Style::Warning => (None, Some(Color::Yellow)),
-        Style::Bad => (Some(Attribute::Bold), Some(Color::Red)),
-        Style::Accent => (None, Some(Color::Cyan)),
+        Style::Good => (None, Some(Color::DarkGreen)),
+        Style::Warning => (None, Some(Color::DarkYellow)),
+        Style::Bad => (Some(Attribute::Bold), Some(Color::DarkRed)),
+        Style::Accent => (None, Some(Color::DarkCyan)),
         Style::Reversed => (Some(Attribute::Reverse), None),
     };
     if let Some(attribute) = attribute {

@@ -205,7 +205,7 @@ impl State {
                 }
                 self.samples.push(seen);
             }
-            Err(error) => self.trouble = Some(format!("{error}; trying again")),
+            Err(error) => self.trouble = Some(format!("trying again: {error}")),
         }
     }
 
@@ -294,7 +294,7 @@ mod tests {
         state.take(Ok(example::overview(6)));
         assert!(state.samples.rates().is_some());
         state.take(Err(ClientError::Setting("gone".into())));
-        assert!(state.trouble.as_ref().is_some_and(|it| it.ends_with("; trying again")));
+        assert!(state.trouble.as_ref().is_some_and(|it| it.starts_with("trying again: ")));
         let anew = OverviewInfo { since_ms: 7_000, at_ms: 8_000, ..example::overview(1) };
         state.take(Ok(anew));
         assert_eq!((state.trouble, state.samples.rates()), (None, None));

@@ -63,6 +63,9 @@ fn title_of(seen: &FieldOverview) -> String {
     format!("{}: {least}{values} with work, {turns}", seen.name)
 }
 
+/// A longer bar shows no more, and the numbers behind it would be far from their value.
+const BAR_MAX: usize = 48;
+
 /// How wide the columns of values are.
 struct Columns {
     value: usize,
@@ -78,11 +81,8 @@ impl Columns {
         let value = longest.clamp(5, (width / 4).clamp(8, 32));
         let largest = figures.iter().flat_map(|it| it.share.into_iter().chain(it.fair_share));
         let scale = largest.fold(0.0, f64::max);
-        Columns {
-            value,
-            bar: width.saturating_sub(OTHERS + value),
-            scale: if scale > 0.0 { scale } else { 1.0 },
-        }
+        let bar = width.saturating_sub(OTHERS + value).min(BAR_MAX);
+        Columns { value, bar, scale: if scale > 0.0 { scale } else { 1.0 } }
     }
 
     fn head(&self, is_fair: bool) -> Line {

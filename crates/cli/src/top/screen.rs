@@ -47,7 +47,7 @@ impl Block {
     }
 }
 
-/// The lines of the screen, at most as many as it is high.
+/// The lines of the screen, at most as many as it is high, and no wider than it is.
 pub(super) fn draw(scene: &Scene<'_>, width: usize, height: usize) -> Vec<Line> {
     if width < SMALLEST.0 || height < SMALLEST.1 {
         let (columns, rows) = SMALLEST;
@@ -55,21 +55,21 @@ pub(super) fn draw(scene: &Scene<'_>, width: usize, height: usize) -> Vec<Line> 
         return vec![Line::new().with(cut(&sentence, width), Style::Plain)];
     }
     let mut lines = vec![title(scene, width)];
-    let Some(seen) = scene.samples.last() else {
-        let sentence = scene.trouble.unwrap_or("waiting for the server's first answer");
-        lines.push(Line::new());
-        lines.push(Line::new().with(format!(" {sentence}"), Style::Bad));
-        lines.resize(height - 1, Line::new());
-        lines.push(keys(scene, width));
-        return lines;
-    };
-    lines.extend(numbers(scene.samples, seen, width));
-    let body = height - FRAME;
-    let panels = if scene.is_help { help(width) } else { panels(scene, seen, width, body) };
-    lines.extend(panels.into_iter().take(body));
+    match scene.samples.last() {
+        None => {
+            let sentence = scene.trouble.unwrap_or("waiting for the server's first answer");
+            lines.push(Line::new());
+            lines.push(Line::new().with(format!(" {sentence}"), Style::Bad));
+        }
+        Some(seen) => {
+            lines.extend(numbers(scene.samples, seen, width));
+            let body = height - FRAME;
+            lines.extend(if scene.is_help { help(width) } else { panels(scene, seen, width, body) });
+        }
+    }
     lines.resize(height - 1, Line::new());
     lines.push(keys(scene, width));
-    lines
+    lines.iter().map(|line| line.cut_to(width)).collect()
 }
 
 fn title(scene: &Scene<'_>, width: usize) -> Line {
@@ -85,7 +85,7 @@ fn title(scene: &Scene<'_>, width: usize) -> Line {
     let (text, style) = match (scene.trouble, scene.is_paused) {
         (Some(_), _) => ("no answer ".to_owned(), Style::Bad),
         (None, true) => ("paused ".to_owned(), Style::Reversed),
-        (None, false) => (format!("every {} ", short(scene.interval)), Style::Faint),
+        (None, false) => (format!("every {} ", humantime::format_duration(scene.interval)), Style::Faint),
     };
     line.fill(width.saturating_sub(text.chars().count()), ' ', Style::Plain);
     line.push(text, style);
@@ -224,8 +224,8 @@ fn help(width: usize) -> Vec<Line> {
         "ready: could be handed out now; reserved: consumers work on it;",
         "delayed: waits for a retry; paused: its submission is held back.",
         "SHARE is a value's part of what was handed out in the last 10 seconds,",
-        "FAIR and the mark │ what it is entitled to by weight among the values that have",
-        "work. A value may get less: it ran out of work, or waits behind a limit.",
+        "FAIR and the mark │ what it is entitled to by weight among those with work.",
+        "A value may get less: it ran out of work, or waits behind a limit.",
     ] {
         lines.push(Line::new().with(format!("  {sentence}"), Style::Plain));
     }
@@ -301,7 +301,7 @@ mod tests {
 
     #[test]
     fn a_server_that_is_gone_is_said_to_be_and_what_was_seen_stays() {
-        let trouble = "cannot reach the server at http://127.0.0.1:7420: connection refused; trying again";
+        let trouble = "trying again: cannot reach the server at http://127.0.0.1:7420: connection refused";
         let nothing = Samples::default();
         let first = text(&Scene { trouble: Some(trouble), ..scene(&nothing) }, 100, 24);
         assert!(first.contains(trouble), "{first}");

@@ -30,7 +30,8 @@ impl Screen {
 
     /// Shows what is drawn for the terminal's size of now.
     pub(super) fn show(&mut self, draw: impl FnOnce(usize, usize) -> Vec<Line>) -> Result<(), Exit> {
-        let (width, height) = size().unwrap_or((80, 24));
+        // A terminal that does not know its size says that it has none.
+        let (width, height) = size().ok().filter(|size| size.0 > 0 && size.1 > 0).unwrap_or((80, 24));
         let lines = draw(width as usize, height as usize);
         paint(&mut self.out, &lines, width, self.has_colour)
             .map_err(|error| cannot_write("the terminal", &error))

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a story that cannot go on is a failed test")]
 
 mod changing;
+mod looking;
 mod stage;
 
 use stage::{Given, Stage, given, read_pipe, rest_of, terminate, wait_for_line, windlass, write_pipe};

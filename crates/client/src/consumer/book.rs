@@ -137,7 +137,10 @@ impl Book {
     /// Asks for as many chunks as there is room for, once that is worth a frame.
     pub(crate) fn reserve(&mut self) -> Option<ClientFrame> {
         let asked: usize = self.reserves.values().sum();
-        let room = self.held_max.saturating_sub(self.queued.len() + self.running.len() + asked);
+        let held = self.queued.len() + self.running.len() + asked;
+        // Quick work must not run ahead of its acknowledgements without end.
+        let unanswered = (self.finished.len() + self.unanswered.len()).saturating_sub(self.unanswered_max());
+        let room = self.held_max.saturating_sub(held + unanswered);
         let starves = self.queued.is_empty() && self.reserves.is_empty();
         let is_worth_it = room > 0 && (starves || room * 4 >= self.held_max);
         let is_held_up = self.stopping || self.pause || !self.reasserted.is_empty();
@@ -148,6 +151,11 @@ impl Book {
         self.reserves.insert(request, room);
         let max = u32::try_from(room).unwrap_or(u32::MAX);
         Some(ClientFrame::Reserve { request, max, strategy: self.strategy.clone(), after_reports: false })
+    }
+
+    /// Reports that may be without an answer before they count as held.
+    fn unanswered_max(&self) -> usize {
+        4 * self.held_max
     }
 
     /// Takes in chunks. What comes after a stop goes back at once.

@@ -17,6 +17,7 @@ use super::views::overview::{FieldKnown, FieldSeen, LimitsReached, StrategyInUse
 use super::views::{self, Candidate, PlanId, Views};
 use crate::ascending::AscendingMap;
 use crate::ids::{ChunkIndex, ChunkName, SubmissionId};
+use crate::limits::VIEW_BUILD_STEP;
 use crate::seeded::Seeded;
 use crate::time::At;
 use std::collections::{BTreeMap, BTreeSet};
@@ -175,8 +176,11 @@ impl Ready {
     /// The plan of a strategy; a refusal is a sentence that says what to do.
     pub fn plan(&mut self, strategy: &Strategy, now: At) -> Result<PlanId, String> {
         let plan = self.views.plan(strategy, now)?;
-        if self.views.is_building(plan) {
+        // Small queues are in order at once; of large ones only a first step is taken here.
+        let mut looked_at = 0;
+        while looked_at < VIEW_BUILD_STEP && self.views.is_building(plan) {
             self.build();
+            looked_at += self.items.len().max(1);
         }
         Ok(plan)
     }

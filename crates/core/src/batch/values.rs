@@ -327,6 +327,10 @@ fn number(len: usize) -> u32 {
 #[derive(Debug, Clone)]
 pub(super) enum FewValues {
     Three([ValueId; 3]),
+    #[expect(
+        clippy::box_collection,
+        reason = "a thin pointer keeps the whole at 16 bytes, and few have more than three"
+    )]
     More(Box<Vec<ValueId>>),
 }
 

@@ -17,13 +17,14 @@ use windlass_core::seeded::Seeded;
 
 #[test]
 fn every_strategy_gives_what_the_naive_evaluator_says_it_may() {
-    sequences::run("every_strategy_gives_what_the_naive_evaluator_says_it_may", 2_000, |seed| {
+    sequences::run("every_strategy_gives_what_the_naive_evaluator_says_it_may", 3_000, |seed| {
         let mut game = Game::new(seed, 12, invented::traits);
         for _ in 0..60 {
             game.step();
             game.queue.audit();
             game.wakes_whoever_waits();
         }
+        game.leaves_nothing_behind();
     });
 }
 
@@ -237,6 +238,19 @@ impl Game {
             let is_overdue = *gave_nothing && !gives_nothing && !woken.contains(plan);
             assert!(!is_overdue, "{strategy} gives something now, and nobody was woken");
             *gave_nothing = gives_nothing;
+        }
+    }
+
+    /// When all submissions are over and all strategies idle, nothing is known of them any more.
+    fn leaves_nothing_behind(mut self) {
+        self.queue.ids().into_iter().for_each(|submission| self.queue.cancel(submission));
+        self.queue.wait_ms(STRATEGY_IDLE_MS_MAX);
+        self.queue.reserver.ready_mut().sweep(self.queue.now, |_| false);
+        self.queue.audit();
+        let ready = self.queue.reserver.ready();
+        assert_eq!((ready.views_len(), ready.len(), ready.paused_len()), ((0, 0), 0, 0));
+        for field in invented::FIELDS {
+            assert_eq!(ready.counts_by_value(field), [], "nobody has a value of {field}");
         }
     }
 }

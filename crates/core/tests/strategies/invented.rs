@@ -9,7 +9,7 @@ use windlass_core::seeded::Seeded;
 use windlass_core::time::At;
 
 /// The fields that strategies go by. The last two are there so that some submissions have more than three.
-const FIELDS: [&str; 3] = ["company", "host", "mode"];
+pub(crate) const FIELDS: [&str; 3] = ["company", "host", "mode"];
 const OTHER_FIELDS: [&str; 2] = ["colour", "size"];
 
 pub(crate) fn field(chance: &mut Seeded) -> String {

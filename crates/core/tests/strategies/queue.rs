@@ -112,7 +112,7 @@ impl Queue {
     pub(crate) fn submit(&mut self, chunks: u64, traits: Traits) -> SubmissionId {
         let submission = SubmissionId::next(self.newest, self.now, Shard::default());
         self.newest = Some(submission);
-        let ranges = vec![0..chunks];
+        let ranges = std::iter::once(0..chunks).collect();
         let effect =
             Effect::Ready { submission, round: 0, ranges, counts: NO_COUNTS, traits: traits.clone() };
         self.reserver.absorb(&effect);

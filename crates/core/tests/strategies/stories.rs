@@ -62,7 +62,8 @@ fn a_hard_limit_holds_within_one_reserve_however_much_it_asks_for() {
 
 #[test]
 fn whatever_ends_a_reservation_makes_room_under_its_limit() {
-    let endings: [(&str, fn(&mut Queue)); 6] = [
+    type Ending = fn(&mut Queue);
+    let endings: [(&str, Ending); 6] = [
         ("completed", |queue| {
             let (name, _) = queue.out()[0];
             queue.complete(name);

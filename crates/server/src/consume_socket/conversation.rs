@@ -296,7 +296,7 @@ impl Conversation {
 
     fn take_frames(&mut self, context: &mut Context<'_>) -> Result<bool, End> {
         let mut has_some = false;
-        while self.unanswered.len() < REPORTS_PER_SESSION_MAX && self.unwritten.len() < UNWRITTEN_MAX {
+        while self.has_room() {
             let message = match Pin::new(&mut self.socket).poll_next(context) {
                 Poll::Ready(Some(message)) => message,
                 Poll::Ready(None) => return Err(End::Gone),
@@ -324,6 +324,12 @@ impl Conversation {
             }
         }
         Ok(has_some)
+    }
+
+    /// Whether another frame may be read. A session with a report under way is woken when that one is answered.
+    fn has_room(&self) -> bool {
+        let has_share = self.unanswered.is_empty() || !self.service.has_many_reports();
+        has_share && self.unanswered.len() < REPORTS_PER_SESSION_MAX && self.unwritten.len() < UNWRITTEN_MAX
     }
 
     /// Tells the Dispatcher that the consumer lives, a few times for each heartbeat and not for each frame.
@@ -434,7 +440,9 @@ impl Conversation {
         outcome: impl Future<Output = Result<Vec<Verdict>, Problem>> + Send + 'static,
     ) {
         let number = self.next_number();
+        let under_way = self.service.count_report();
         self.reports.push(Box::pin(async move {
+            let _under_way = under_way;
             let frame = match outcome.await {
                 Ok(verdicts) => ServerFrame::Settled { request, verdicts },
                 Err(problem) => refused(request, &problem),

@@ -10,12 +10,13 @@ pub mod weights;
 
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::limits::REPORTS_MAX;
 use crate::roles::Roles;
 use crate::roles::announcer::Announcer;
 use crate::roles::dispatcher::{DispatcherHandle, DispatcherStatus, Event};
 use abouts::Abouts;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -40,6 +41,8 @@ struct Inner {
     objects: Objects,
     /// Until when the log knows that leases under hard limits may run; 0 while there were none.
     leases_covered_until_ms: AtomicU64,
+    /// Reports of all consumers on their way through the log.
+    reports: Arc<AtomicUsize>,
     draining: CancellationToken,
     stop: CancellationToken,
     conversations: TaskTracker,
@@ -55,6 +58,7 @@ impl Service {
             roles,
             objects,
             leases_covered_until_ms: AtomicU64::new(0),
+            reports: Arc::new(AtomicUsize::new(0)),
             draining: CancellationToken::new(),
             stop: CancellationToken::new(),
             conversations: TaskTracker::new(),
@@ -110,6 +114,17 @@ impl Service {
     /// The log knows of leases under hard limits until then.
     pub(crate) fn set_leases_covered_until(&self, until: At) {
         self.inner.leases_covered_until_ms.fetch_max(until.as_ms(), Ordering::Relaxed);
+    }
+
+    /// Whether as many reports are on their way through the log as the server has room for.
+    pub(crate) fn has_many_reports(&self) -> bool {
+        self.inner.reports.load(Ordering::Relaxed) >= REPORTS_MAX
+    }
+
+    /// Counts a report until the guard is dropped.
+    pub(crate) fn count_report(&self) -> ReportUnderWay {
+        self.inner.reports.fetch_add(1, Ordering::Relaxed);
+        ReportUnderWay(Arc::clone(&self.inner.reports))
     }
 
     /// Whether work can be taken in and handed out.
@@ -184,6 +199,16 @@ impl Service {
             consumers: sessions,
             waiting,
         })
+    }
+}
+
+/// A report on its way through the log.
+#[derive(Debug)]
+pub(crate) struct ReportUnderWay(Arc<AtomicUsize>);
+
+impl Drop for ReportUnderWay {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -156,7 +156,8 @@ impl Service {
             self.settle(Command::Complete(Complete { submission, done })).await?
         };
         if !too_large.is_empty() {
-            self.fail(submission, too_large).await?;
+            // Rare, and its state is large: it has a place of its own.
+            Box::pin(self.fail(submission, too_large)).await?;
         }
         let verdicts = weave(settled, decided.into_iter());
         let accepted = verdicts.iter().filter(|verdict| **verdict == Verdict::Accepted).count();

@@ -18,6 +18,7 @@
 use super::shape::Share;
 use crate::batch::values::{FieldId, ValueId, Values};
 use crate::limits::STRATEGY_TURNS_MAX;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a chunk costs a value of weight 1: a weight is kept to one part in a thousand up to a million.
@@ -144,10 +145,13 @@ impl Books {
         &chain[chain.len() - 1]
     }
 
-    /// The turns between the values of a field; the outermost, if there are several.
+    /// The turns between the values of a field; if there are several, the outermost, and of those the one that names the most
+    /// weights.
     pub(super) fn share_of(&self, field: &str) -> Option<&Share> {
-        let of_field = self.by_chain.keys().filter(|chain| chain[chain.len() - 1].field == field);
-        of_field.min_by_key(|chain| chain.len()).map(|chain| &chain[chain.len() - 1])
+        let last = |chain: &'_ Vec<Share>| chain.len() - 1;
+        let of_field = self.by_chain.keys().filter(|chain| chain[last(chain)].field == field);
+        let best = of_field.min_by_key(|chain| (chain.len(), Reverse(chain[last(chain)].weights.len())));
+        best.map(|chain| &chain[last(chain)])
     }
 
     /// Counts one chunk for a seat, and says which values have another tag now.

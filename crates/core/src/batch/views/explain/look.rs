@@ -98,11 +98,11 @@ impl View {
 
     /// The `nth` turn between values on a track.
     pub(super) fn fair(&self, track: usize, nth: usize) -> Option<Fair> {
-        let groups = self.tracks()[track].steps.iter().filter_map(|step| match step {
+        let mut groups = self.tracks()[track].steps.iter().filter_map(|step| match step {
             Step::Group(group) => group.fair,
             Step::Alternative { .. } => None,
         });
-        groups.skip(nth).next()
+        groups.nth(nth)
     }
 
     /// The tracks that go the same way as this one up to its `nth` turn between values. A node that they share is known by
