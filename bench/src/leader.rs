@@ -74,7 +74,13 @@ impl Leader {
         let kind = self.kind_of(submission);
         let traits = Traits { priority: kind.priority(), metadata: kind.metadata(), paused: false };
         let counts = ChunkCounts { total: kind.chunks(), ..ChunkCounts::default() };
-        Effect::Ready { submission, round: 0, ranges: vec![0..counts.total], counts, traits }
+        Effect::Ready {
+            submission,
+            round: 0,
+            ranges: vec![std::ops::Range { start: 0, end: counts.total }],
+            counts,
+            traits,
+        }
     }
 
     fn kind_of(&self, submission: SubmissionId) -> Kind {

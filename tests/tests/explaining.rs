@@ -20,7 +20,7 @@ async fn explain_one(server: &Here, strategy: &str, id: &str) -> Value {
 async fn reserve(server: &Here, max: usize, strategy: &str) -> Vec<Value> {
     let answer = server.post("/v1/reserve", json!({"max": max, "strategy": strategy})).await;
     assert_eq!(answer.status, 200, "{}", answer.text);
-    answer.json["reservations"].as_array().unwrap().clone()
+    answer.json["reservations"].as_array().expect("a list").clone()
 }
 
 async fn overview(server: &Here, query: &str) -> Value {
@@ -262,7 +262,7 @@ async fn consumers_are_shown_by_name_with_what_they_hold_and_what_they_wait_for(
     let (stop, stopped) = tokio::sync::watch::channel(false);
     let consumer = |name: &str, strategy: &str, mut stopped: tokio::sync::watch::Receiver<bool>| {
         let client = Client::new(&server.url("")).unwrap();
-        let mut until = stopped.clone();
+        let until = stopped.clone();
         let work = move |_: Chunk| {
             let mut until = until.clone();
             async move {

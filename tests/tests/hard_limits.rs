@@ -46,7 +46,7 @@ async fn settle(socket: &mut ConsumeSocket, frame: ClientFrame) -> Vec<Verdict> 
 }
 
 fn completion(work: &WorkOf, nth: usize) -> ClientFrame {
-    let done = vec![DoneChunk { chunk: work.chunks[nth].clone(), output: Output::Nothing }];
+    let done = vec![DoneChunk { chunk: work.chunks[nth], output: Output::Nothing }];
     ClientFrame::Complete { request: 9, submission: work.submission, done }
 }
 

@@ -133,7 +133,7 @@ pub struct SaturatedInfo {
 pub struct TurnsInfo {
     /// The field.
     pub field: String,
-    /// How many values it has in the queue.
+    /// How many different values of it are known: of submissions in the queue, and named by strategies in use.
     pub values: u64,
     /// The next turns, if nothing new comes in.
     pub next: Vec<TurnInfo>,

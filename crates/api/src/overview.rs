@@ -139,7 +139,7 @@ pub struct StrategyInfo {
 pub struct FieldInfo {
     /// Its name.
     pub name: String,
-    /// How many different values it has in the queue.
+    /// How many different values of it are known: of submissions in the queue, and named by strategies in use.
     pub values: u64,
     /// Whether a strategy in use limits its values or has turns between them.
     pub in_use: bool,

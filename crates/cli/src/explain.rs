@@ -97,7 +97,7 @@ fn table(rows: &[Vec<String>]) -> Vec<String> {
 }
 
 fn pair(field: &str, value: Option<&MetaValue>) -> String {
-    value.map_or_else(|| format!("no {field}"), |value| format!("{field}={value}"))
+    value.map_or_else(|| format!("without {field}"), |value| format!("{field}={value}"))
 }
 
 fn about(it: &SubmissionExplained) -> String {

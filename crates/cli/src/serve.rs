@@ -77,6 +77,6 @@ fn exit_of(fault: NodeFault) -> Exit {
     match fault {
         NodeFault::Config(sentence) => Exit::Usage(sentence),
         NodeFault::Listen { .. } => Exit::Refused(fault.to_string()),
-        NodeFault::Store(_) | NodeFault::Order(_) => Exit::Fault(fault.to_string()),
+        NodeFault::Store(_) | NodeFault::Order(_) | NodeFault::Thread(_) => Exit::Fault(fault.to_string()),
     }
 }

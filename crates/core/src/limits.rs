@@ -109,8 +109,8 @@ pub const WIDE_VIEWS_MAX: usize = 64;
 /// A strategy that nobody has used for so long is forgotten, with its views.
 pub const STRATEGY_IDLE_MS_MAX: u64 = 60_000;
 
-/// Values in work that an explanation looks at for each limit: about a millisecond.
-pub const VALUES_LOOKED_AT_MAX: usize = 10_000;
+/// Values in work that an explanation looks at for each limit: a few milliseconds, in which nobody is served.
+pub const VALUES_LOOKED_AT_MAX: usize = 4_000;
 
 /// Values that an overview looks at for one field, and for all limits together: it is asked for once a second and more.
 pub const OVERVIEW_VALUES_MAX: usize = 4_000;

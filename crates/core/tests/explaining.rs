@@ -1,5 +1,11 @@
 //! Stories of explanations: what a strategy would give next and why, and why a submission waits.
 
+#![expect(clippy::unwrap_used, reason = "a story ends where it meets an error")]
+
+#[expect(dead_code, reason = "its other half is for those who compare strategies with a model")]
+#[path = "strategies/invented.rs"]
+mod invented;
+
 use std::collections::BTreeMap;
 use windlass_core::audit;
 use windlass_core::batch::reserver::{HandOut, Holder, Reserver, SessionId};
@@ -11,6 +17,7 @@ use windlass_core::batch::views::explain::{
 };
 use windlass_core::entry::Effect;
 use windlass_core::ids::{Attempt, ChunkIndex, ChunkName, Epoch, SubmissionId};
+use windlass_core::seeded::Seeded;
 use windlass_core::time::At;
 
 const ANNA: Holder = Holder::Session(SessionId(1));
@@ -37,7 +44,7 @@ impl Queue {
     fn put(&mut self, number: u64, chunks: u64, metadata: &str, priority: i64, paused: bool) {
         let traits = Traits { priority, metadata: metadata_of(metadata), paused };
         let counts = ChunkCounts { total: chunks, done: 0, failed: 0 };
-        let ranges = vec![0..chunks];
+        let ranges = vec![std::ops::Range { start: 0, end: chunks }];
         self.reserver.absorb(&Effect::Ready { submission: id(number), round: 0, ranges, counts, traits });
     }
 
@@ -503,4 +510,50 @@ fn the_overview_counts_values_and_entitles_those_with_work_by_weight() {
     let strategies = ready.strategies_in_use();
     assert_eq!(strategies.len(), 1);
     assert_eq!(strategies[0].strategy, strategy.parse::<Strategy>().unwrap());
+}
+
+/// Whatever the strategy and the queue, what is explained is what comes, nothing is changed by asking, and every submission
+/// gets an answer that fits.
+#[test]
+fn explanations_of_invented_strategies_agree_with_what_is_handed_out() {
+    for seed in 0..400 {
+        let mut chance = Seeded::new(seed);
+        let mut queue = Queue::new();
+        queue.reserver.ready_mut().set_room(3, false);
+        for number in 1..=chance.below(25) + 1 {
+            let (traits, chunks) = (invented::traits(&mut chance), 1 + chance.below(4));
+            let counts = ChunkCounts { total: chunks, done: 0, failed: 0 };
+            let ready = Effect::Ready {
+                submission: id(number),
+                round: 0,
+                ranges: vec![std::ops::Range { start: 0, end: chunks }],
+                counts,
+                traits,
+            };
+            queue.reserver.absorb(&ready);
+        }
+        let strategies: Vec<String> = (0..3).map(|_| invented::strategy(&mut chance).to_string()).collect();
+        for step in 0..30 {
+            let strategy = &strategies[invented::below(&mut chance, strategies.len())];
+            let asked_about = 1 + chance.below(26);
+            let plan = queue.plan(strategy);
+            let one = queue.reserver.explain_submission(plan, id(asked_about));
+            let explanation = queue.explain_and_take(strategy);
+            let context = format!("seed {seed}, step {step}, {strategy}: {explanation:?}");
+            let gives = explanation.part.standing == PartStanding::Gives;
+            assert_eq!(gives, explanation.next.is_some(), "{context}");
+            let Some(one) = one else { continue };
+            let is_next = explanation.next.is_some_and(|next| next.submission == id(asked_about));
+            match one.verdict {
+                Verdict::Next if explanation.is_by_chance => {}
+                Verdict::Next => assert!(is_next, "{context}: {one:?}"),
+                Verdict::Waits
+                | Verdict::NotAsked
+                | Verdict::Limited
+                | Verdict::NotMatched
+                | Verdict::Paused
+                | Verdict::NothingReady => assert!(!is_next, "{context}: {one:?}"),
+            }
+        }
+    }
 }

@@ -213,7 +213,8 @@ mod tests {
         line.cell("toolong", 4, Side::Left, Style::Plain);
         line.cell("7", 4, Side::Right, Style::Strong);
         assert_eq!(line.text(), "too…   7");
-        assert_eq!(line.cut_to(5).text(), "too…");
+        let pieces = Line::new().with("abc", Style::Plain).with("defg", Style::Bad).with("h", Style::Good);
+        assert_eq!(pieces.cut_to(5).text(), "abcd…");
     }
 
     #[test]

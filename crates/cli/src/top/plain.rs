@@ -134,10 +134,32 @@ mod tests {
     use super::super::example;
     use super::*;
 
+    const EXPECTED: &str = "\
+server       http://127.0.0.1:7420, version 0.1.0, up 2.0s
+submissions  1,234 running
+chunks       1,234,447 ready, 6 reserved, 3 wait for a retry, 500 paused
+handed out   60/s, 120 in all
+completed    59/s, 118 in all
+failed       1.0/s, 2 in all
+submitted    1.0/s, 1 in all
+
+COMPANY_ID  WEIGHT  READY      RESERVED  OUT/S  SHARE  FAIR SHARE
+acme        3       1,000,000  4         40/s   66.7%  60.0%
+globex      1       60         1         10/s   16.7%  20.0%
+umbrella    1       234,507    1         10/s   16.7%  20.0%
+
+AT ITS LIMIT     RESERVED  SUBMISSIONS BEHIND  LIMIT
+company_id=acme  4 of 4    14                  hard
+
+CONSUMER     RESERVED  OUT/S  HANDED OUT  STATE    STRATEGY
+worker-a #1  2         20/s   40                   MaxSimultaneous(company_id, 4, Fair(company_id, weights(acme=3)))
+worker-b #2  4         40/s   80                   MaxSimultaneous(company_id, 4, Fair(company_id, weights(acme=3)))
+worker-c #3  0         0.0/s  0           waiting  MaxSimultaneous(company_id, 4, Fair(company_id, weights(acme=3)))
+";
+
     #[test]
     fn a_snapshot_says_what_there_is_what_happens_and_who_gets_how_much() {
         let text = snapshot("http://127.0.0.1:7420", &example::samples(2));
-        let expected = "";
-        assert_eq!(text, expected, "\n{text}");
+        assert_eq!(text, EXPECTED);
     }
 }

@@ -1,7 +1,7 @@
 //! The screen: what was seen, as lines that fit a terminal of any size.
 
 use super::canvas::{Line, Side, Style, cut, sparkline};
-use super::figures::Samples;
+use super::figures::{Rates, Samples};
 use super::panels::{Panel, consumers, limits, strategies, values};
 use super::words::{numbered, per_second};
 use crate::table::short;
@@ -92,27 +92,28 @@ fn title(scene: &Scene<'_>, width: usize) -> Line {
     line
 }
 
+/// A name, how much there is of it and was; an event, how often it happens and did.
+type NumbersRow<'a> = (&'a str, u64, &'a [f64], &'a str, Option<f64>, &'a [f64]);
+
 /// How much there is on the left, what happens on the right.
 fn numbers(samples: &Samples, seen: &OverviewInfo, width: usize) -> Vec<Line> {
     let (history, rates) = (samples.history(), samples.rates());
-    let half = width / 2;
-    let chunks = seen.chunks;
-    let rate = |of: fn(&super::figures::Rates) -> f64| rates.as_ref().map(of);
-    let running = format!("{} running", numbered(seen.submissions_running));
-    let rows: [(&str, u64, &[f64], &str, Option<f64>, &[f64]); 4] = [
-        ("ready", chunks.ready, &history.ready, "handed out", rate(|it| it.handed_out), &history.handed_out),
-        ("reserved", chunks.reserved, &[], "completed", rate(|it| it.completed), &history.completed),
-        ("delayed", chunks.delayed, &[], "failed", rate(|it| it.failed), &history.failed),
-        ("paused", chunks.paused, &[], "submitted", rate(|it| it.submitted), &[]),
+    let rate = |of: fn(&Rates) -> f64| rates.as_ref().map(of);
+    let depths = [
+        ("ready", seen.chunks.ready, history.ready.as_slice()),
+        ("reserved", seen.chunks.reserved, &[]),
+        ("delayed", seen.chunks.delayed, &[]),
+        ("paused", seen.chunks.paused, &[]),
     ];
-    let line = |(name, count, over_time, event, rate, rates_over_time): (
-        &str,
-        u64,
-        &[f64],
-        &str,
-        Option<f64>,
-        &[f64],
-    )| {
+    let events = [
+        ("handed out", rate(|it| it.handed_out), history.handed_out.as_slice()),
+        ("completed", rate(|it| it.completed), &history.completed),
+        ("failed", rate(|it| it.failed), &history.failed),
+        ("submitted", rate(|it| it.submitted), &[]),
+    ];
+    let half = width / 2;
+    let mut lines = Vec::new();
+    for ((name, count, over_time), event) in depths.into_iter().zip(events) {
         let mut line = Line::new();
         line.cell(&format!(" {name}"), 10, Side::Left, Style::Plain);
         line.cell(&numbered(count), 13, Side::Right, Style::Strong);
@@ -121,18 +122,23 @@ fn numbers(samples: &Samples, seen: &OverviewInfo, width: usize) -> Vec<Line> {
             line.push(sparkline(over_time, half.saturating_sub(27)), Style::Accent);
         }
         line.fill(half, ' ', Style::Plain);
-        let is_bad = event == "failed" && rate.is_some_and(|rate| rate > 0.0);
-        line.cell(event, 11, Side::Left, Style::Plain);
-        line.cell(&per_second(rate), 11, Side::Right, if is_bad { Style::Bad } else { Style::Strong });
-        line.push("  ", Style::Plain);
-        if event == "submitted" {
-            line.push(&running, Style::Plain);
-        } else if !rates_over_time.is_empty() {
-            line.push(sparkline(rates_over_time, (width - half).saturating_sub(25)), Style::Accent);
-        }
-        line
-    };
-    rows.into_iter().map(line).collect()
+        push_event(&mut line, event, width - half);
+        lines.push(line);
+    }
+    if let Some(last) = lines.last_mut() {
+        last.push(format!("{} running", numbered(seen.submissions_running)), Style::Plain);
+    }
+    lines
+}
+
+fn push_event(line: &mut Line, (name, rate, over_time): (&str, Option<f64>, &[f64]), width: usize) {
+    let is_bad = name == "failed" && rate.is_some_and(|rate| rate > 0.0);
+    line.cell(name, 11, Side::Left, Style::Plain);
+    line.cell(&per_second(rate), 11, Side::Right, if is_bad { Style::Bad } else { Style::Strong });
+    line.push("  ", Style::Plain);
+    if !over_time.is_empty() {
+        line.push(sparkline(over_time, width.saturating_sub(25)), Style::Accent);
+    }
 }
 
 /// The panels, with as many rows of each as fit.
@@ -258,11 +264,36 @@ mod tests {
         lines.iter().map(|line| line.text() + "\n").collect()
     }
 
+    const AT_80_BY_24: &str = r" windlass 0.1.0  http://127.0.0.1:7420  up 8.0s                        every 1s
+ ready        1,234,087        ███████  handed out        60/s          ███████
+ reserved             6                 completed         59/s          ███████
+ delayed              3                 failed           1.0/s          ███████
+ paused             500                 submitted        1.0/s  1,234 running
+▸ company_id: 3 values with work, turns by weight ──────────────────────────────
+ VALUE    WEIGHT       READY RESERVED     OUT/S  SHARE, │ FAIR      SHARE   FAIR
+ acme          3   1,000,000        4      40/s  ███████████████│█  66.7%  60.0%
+ globex        1          60        1      10/s  ████▎│             16.7%  20.0%
+ umbrella      1     234,507        1      10/s  ████▎│             16.7%  20.0%
+─ limits: 1 value held back ────────────────────────────────────────────────────
+ company_id=acme     4 of 4 reserved  14 submissions wait behind it
+─ consumers: 3 connected, 1 reserve waiting ────────────────────────────────────
+ NAME         RESERVED     OUT/S   HANDED OUT  STATE    STRATEGY
+ worker-a #1         2      20/s          160  working  MaxSimultaneous(company…
+ worker-b #2         4      40/s          320  working  MaxSimultaneous(company…
+ worker-c #3         0     0.0/s            0  waiting  MaxSimultaneous(company…
+─ strategies: 1 in use, kept in order by 1 view ────────────────────────────────
+ 1 waiting    MaxSimultaneous(company_id, 4, Fair(company_id, weights(acme=3)))
+
+
+
+
+ q quit  f field  tab panel  ↑↓ scroll  p pause  ? help
+";
+
     #[test]
     fn a_server_at_work_fits_a_terminal_of_80_by_24() {
         let samples = example::samples(8);
-        let expected = "";
-        assert_eq!(text(&scene(&samples), 80, 24), expected, "\n{}", text(&scene(&samples), 80, 24));
+        assert_eq!(text(&scene(&samples), 80, 24), AT_80_BY_24);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use crate::invented::below;
 use crate::naive::{self, Books, Choice, Seat};
-use crate::queue::{Queue, traits};
+use crate::queue::{Queue, company, traits};
 use crate::sequences;
 use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::batch::reserver::{Holder, SessionId};
@@ -107,7 +107,7 @@ struct Swing {
     most: i128,
 }
 
-/// A value that may start at once, and how many others have been served since it may.
+/// A value that has had less than the others, and how many of those have been served since it may be.
 #[derive(Debug)]
 struct Wait {
     others: usize,
@@ -252,10 +252,12 @@ impl Watched {
             for other in eligible.range(one.clone()..).skip(1).filter(|other| is_beside(one, other)) {
                 self.swings.entry((one.clone(), other.clone())).or_default();
             }
-            if !self.eligible.contains(one) && self.books.may_start(one) {
-                let others = ready.iter().filter(|other| *other != one && is_beside(one, other));
-                // Those without the field come first whenever they come in.
-                let others_max = others.filter(|other| other.last() != Some(&None)).count() + 1;
+            if !self.eligible.contains(one) && self.books.is_behind(one) {
+                // Whoever has waited longest is first, wherever that was; those without the field always are.
+                let beside = ready.iter().filter(|other| other.len() == one.len()).map(|other| other.last());
+                let others: BTreeSet<_> =
+                    beside.filter(|it| *it != one.last() && *it != Some(&None)).collect();
+                let others_max = others.len() + 1;
                 self.waits.insert(one.clone(), Wait { others: 0, others_max });
             }
         }
@@ -310,25 +312,23 @@ fn values_that_always_have_work_get_their_shares_over_any_hand_outs() {
     }
 }
 
-/// Newcomers went before everybody who had been served before, for as long as there were any.
 #[test]
-fn newcomers_that_keep_coming_do_not_delay_whoever_waits() {
+fn newcomers_that_keep_coming_are_served_in_the_order_in_which_they_come() {
     let mut queue = Queue::new(1);
-    let old: Vec<_> = ["one", "two"].map(|it| queue.submit(9, traits([("company", it.into())]))).into();
     let fair = Strategy::fair("company");
-    assert_eq!(
-        [queue.take(1, &fair), queue.take(1, &fair), queue.take(1, &fair)].concat(),
-        [old[0], old[1], old[0]]
-    );
-    let first = queue.submit(1, traits([("company", "new".into())]));
+    let old = queue.submit(100, company("old"));
+    assert_eq!(queue.take(3, &fair), [old; 3]);
+    let mut expected = Vec::new();
     let mut order = Vec::new();
-    for newcomer in 0..100 {
-        queue.submit(1, traits([("company", newcomer.into())]));
-        order.extend(queue.take(1, &fair));
-        let (name, _) = *queue.out().last().expect("it was just handed out");
-        queue.complete(name);
+    for newcomer in 0..200 {
+        expected.push(queue.submit(1, company(&format!("{}", 7 * newcomer % 200))));
+        if newcomer > 10 {
+            order.extend(queue.take(1, &fair));
+            let (name, _) = *queue.out().last().expect("it was just handed out");
+            queue.complete(name);
+        }
     }
-    assert_eq!(order[..2], [old[1], first]);
+    assert_eq!(order, expected[..order.len()]);
 }
 
 /// What was inside a company was forgotten whenever the others caught up with it, and one of its users starved.

@@ -203,13 +203,11 @@ impl Books {
         clock.finish.get(value).copied().unwrap_or(0).max(clock.now)
     }
 
-    /// Whether a value would start at its clock, in every book that has such turns.
-    pub(crate) fn may_start(&self, seat: &Seat) -> bool {
+    /// Whether a value has had less than its clock shows, in every book that has such turns.
+    pub(crate) fn is_behind(&self, seat: &Seat) -> bool {
         let (value, outer) = seat.split_last().expect("a turn has a value");
-        let of_scope = self.clocks.iter().filter(|((_, scope), _)| scope == outer);
-        of_scope
-            .into_iter()
-            .all(|(_, clock)| clock.finish.get(value).is_none_or(|finish| *finish <= clock.now))
+        let mut of_scope = self.clocks.iter().filter(|((_, scope), _)| scope == outer);
+        of_scope.all(|(_, clock)| clock.finish.get(value).is_none_or(|finish| *finish < clock.now))
     }
 
     /// What a chunk costs this value.

@@ -48,6 +48,10 @@ pub(crate) fn traits<const N: usize>(fields: [(&str, MetaValue); N]) -> Traits {
     Traits { metadata, ..Traits::default() }
 }
 
+pub(crate) fn company(name: &str) -> Traits {
+    traits([("company", name.into())])
+}
+
 impl Queue {
     pub(crate) fn new(seed: u64) -> Queue {
         Queue {

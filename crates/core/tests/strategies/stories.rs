@@ -1,6 +1,6 @@
 //! Stories of strategies: what each block does for whoever asks, told once from beginning to end.
 
-use crate::queue::{Queue, traits};
+use crate::queue::{Queue, company, traits};
 use std::collections::BTreeSet;
 use windlass_core::batch::reserver::{Holder, SessionId};
 use windlass_core::batch::strategy::{Max, Strategy};
@@ -11,10 +11,6 @@ use windlass_core::limits::{STRATEGIES_IN_USE_MAX, STRATEGY_IDLE_MS_MAX, WIDE_VI
 
 const ANNA: SessionId = SessionId(1);
 const BERT: Holder = Holder::Session(SessionId(2));
-
-fn company(name: &str) -> Traits {
-    traits([("company", name.into())])
-}
 
 fn mode(name: &str) -> Traits {
     traits([("mode", name.into())])

@@ -3,15 +3,15 @@
 //! Serving a value at its start tag moves its finish tag on by `STRIDE / weight`; the value with the smallest tag is next.
 //! The clock `now` is the start tag of the last one served; a value that comes in later starts there, so that nobody saves
 //! up turns while it has nothing to do. With `inc` for `STRIDE / weight`, over any time in which two values both have
-//! something that may be handed out, `|n_i * inc_i - n_j * inc_j| <= inc_i + inc_j`. Of those that may start at once,
-//! whoever has waited longest is first, so that no newcomer delays them.
+//! something that may be handed out, `|n_i * inc_i - n_j * inc_j| <= inc_i + inc_j`. Of those that have had less than the
+//! clock shows, whoever has waited longest is first, so that each is served after at most one chunk of every other value.
 //!
 //! All strategies with the same `Fair` share one book, so that what a value gets by one of them counts in the others.
 //! Turns inside turns have a book for each depth, with a clock for each value of the outer one.
 //!
 //! Invariants
-//! - A value's tag is kept as long as it lies ahead of its clock, and forgotten soon after: memory follows the values that
-//!   were served lately.
+//! - A value's tag is kept until its clock has passed it, and forgotten soon after: memory follows the values that were
+//!   served lately.
 //! - The turns inside a value are kept as long as a submission has it, however far the others are ahead meanwhile.
 //! - The values whose tags are kept stay known.
 
@@ -251,7 +251,7 @@ impl Scope {
         let mut forgotten = BTreeSet::new();
         while forgotten.len() < at_most
             && let Some((tag, value)) = self.by_tag.first().copied()
-            && tag <= self.now
+            && tag < self.now
         {
             self.by_tag.remove(&(tag, value));
             self.tags.remove(&value);
@@ -297,13 +297,13 @@ mod tests {
         let [heavy, light] = [1, 2].map(|number| seat_of(number, &mut values));
         assert_eq!(books.serve(id, &light, &mut values), BTreeSet::from([light[0]]));
         let mut tags = Vec::new();
-        for _ in 0..5 {
+        for _ in 0..6 {
             books.serve(id, &heavy, &mut values);
             tags.push((books.tag(id, &heavy), books.tag(id, &light)));
         }
         let quarter = STRIDE / 4;
-        let ahead = (1..=4).map(|nth| (nth * quarter, STRIDE));
-        assert_eq!(tags, ahead.chain([(5 * quarter, 0)]).collect::<Vec<_>>());
+        let until_passed = (1..=5).map(|nth| (nth * quarter, STRIDE));
+        assert_eq!(tags, until_passed.chain([(6 * quarter, 0)]).collect::<Vec<_>>());
         books.check(|_| true);
     }
 

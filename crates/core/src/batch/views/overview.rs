@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct FieldKnown {
     /// Its name.
     pub name: String,
-    /// How many different values it has.
+    /// How many different values of it are known.
     pub values: u64,
     /// Whether a strategy in use limits its values, or has turns between them.
     pub is_in_use: bool,

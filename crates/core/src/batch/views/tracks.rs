@@ -129,12 +129,13 @@ impl Order {
             Order::Priority { aging_ms: None } => (highest_first(priority), id),
             Order::Priority { aging_ms: Some(aging_ms) } => {
                 // All submissions age alike, so their order never changes: a priority is worth so many milliseconds.
-                // `priority * aging_ms - ms` may have 99 bits; its quotient and remainder have 64 and 41 at most,
-                // and the age that decides between equals is made of the same two.
+                // `priority * aging_ms - ms` may have 99 bits; its quotient and remainder have 64 and 35 at most, and
+                // the age that decides between equals is made of the same two.
                 let ms = id >> MS_SHIFT;
                 let (whole, rest) = (ms / aging_ms, ms % aging_ms);
                 let wholes = (1 << MS_BITS) / aging_ms + 1;
-                let worth = priority.saturating_sub_unsigned(whole);
+                // The lowest priorities are one, so that they have room to age.
+                let worth = priority.max(i64::MIN + (1 << MS_BITS)).saturating_sub_unsigned(whole);
                 (highest_first(worth), ((rest * wholes + whole) << MS_SHIFT) | (id & ((1 << MS_SHIFT) - 1)))
             }
         }
@@ -324,5 +325,29 @@ mod tests {
         let plain = Order::Priority { aging_ms: None };
         assert!(plain.head(at(10_000), 0) > plain.head(at(14_000), 3));
         assert!(plain.head(at(10_000), i64::MAX) < plain.head(at(10_000), i64::MIN));
+    }
+
+    #[test]
+    fn aging_is_exact_however_large_the_priority_and_however_slow_it_rises() {
+        let at = |ms: u64, sequence: u64| SubmissionId::from_u64(ms << 22 | sequence).unwrap();
+        for aging_ms in [1, 7, 1_000, 86_400_000, crate::limits::AGING_MS_MAX] {
+            let order = Order::Priority { aging_ms: Some(aging_ms) };
+            let mut chance = crate::seeded::Seeded::new(aging_ms);
+            let mut any = || {
+                let priority = [0, 3, -1_750_000_000_000, i64::MIN, i64::MAX - 5][chance.below(5) as usize];
+                let ms = 1 + chance.below(3) * aging_ms + chance.below(3);
+                let id = at(ms.min((1 << 41) - 1), chance.below(2));
+                (id, priority + i64::try_from(chance.below(4)).unwrap() * i64::from(priority != i64::MIN))
+            };
+            for _ in 0..5_000 {
+                let [(one, low), (other, high)] = [any(), any()];
+                let worth = |id: SubmissionId, priority: i64| {
+                    let aged = i128::from(priority) * i128::from(aging_ms) - i128::from(id.as_u64() >> 22);
+                    (std::cmp::Reverse(aged), id)
+                };
+                let expected = worth(one, low).cmp(&worth(other, high));
+                assert_eq!(order.head(one, low).cmp(&order.head(other, high)), expected, "{aging_ms} ms");
+            }
+        }
     }
 }

@@ -21,11 +21,11 @@ pub(super) struct Hold {
 impl Hold {
     /// The hold of a leadership that begins at `at` of the machine's time, `now` on ours.
     pub(super) fn new(roster: &Roster, at: At, now: At, grace_ms: u64) -> Hold {
-        Hold {
-            awaited: roster.sessions().clone(),
-            sessions_until: now.after_ms(grace_ms),
-            leases_until: on_this_clock(roster.leases_until(), at, now),
-        }
+        let leases_until = match roster.leases_until() {
+            until if until > at => on_this_clock(until, at, now),
+            _ => At::default(),
+        };
+        Hold { awaited: roster.sessions().clone(), sessions_until: now.after_ms(grace_ms), leases_until }
     }
 
     /// Whether hard limits let nothing out.

@@ -2,17 +2,41 @@
 
 use super::Counted;
 use crate::batch::values::{ValueId, Values};
+use crate::batch::views::books::BookId;
 use crate::batch::views::piles::Sorted;
 use crate::batch::views::places::Place;
-use crate::batch::views::tracks::{Fair, Group, Step};
+use crate::batch::views::tracks::{Group, Step};
 use crate::batch::views::view::{Key, Node, Pile, ROOT, Shown, Turn, View};
 use crate::limits::{COUNTED_AHEAD_MAX, VALUES_LOOKED_AT_MAX};
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
+/// A turn on a track.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TurnStep {
+    /// Its place in a key.
+    pub(super) turn: usize,
+    /// How many steps it takes to get there.
+    end: usize,
+    pub(super) of: TurnOf,
+}
+
+/// Between what a turn decides.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum TurnOf {
+    /// The values of a field.
+    Values(BookId),
+    /// Alternatives, and which of them a track goes through.
+    Alternative(u32),
+}
+
 /// The nodes that limits hold back, the topmost ones only.
-#[derive(Debug, Default)]
-pub(super) struct Blocked(BTreeSet<u32>);
+#[derive(Debug)]
+pub(super) struct Blocked {
+    nodes: BTreeSet<u32>,
+    /// Whether there may be more than were looked at.
+    pub(super) is_cut: bool,
+}
 
 impl View {
     fn node(&self, node: u32) -> &Node {
@@ -66,19 +90,18 @@ impl View {
             Step::Group(group) if group.room < u64::MAX => Some(group),
             Step::Group(_) | Step::Alternative { .. } => None,
         });
-        let mut blocked = BTreeSet::new();
+        let is_topmost = |node: &u32| self.node(*node).is_blocked && self.is_open(self.node(*node).parent);
+        let mut blocked = Blocked { nodes: BTreeSet::new(), is_cut: false };
         for group in groups {
-            let (in_work, all) = (values.in_work(group.field), values.values_of(group.field));
-            let all = all.take(if group.room == 0 { VALUES_LOOKED_AT_MAX } else { 0 });
-            let looked_at = in_work.take(VALUES_LOOKED_AT_MAX).chain(all);
+            let of_all = if group.room == 0 { VALUES_LOOKED_AT_MAX } else { 0 };
+            let (mut in_work, mut all) = (values.in_work(group.field), values.values_of(group.field));
+            let looked_at = in_work.by_ref().take(VALUES_LOOKED_AT_MAX).chain(all.by_ref().take(of_all));
             for value in looked_at.filter(|value| group.is_saturated(*value, values)) {
-                blocked.extend(
-                    self.nodes_of(value)
-                        .filter(|node| self.node(*node).is_blocked && self.is_open(self.node(*node).parent)),
-                );
+                blocked.nodes.extend(self.nodes_of(value).filter(is_topmost));
             }
+            blocked.is_cut |= in_work.next().is_some() || (of_all > 0 && all.next().is_some());
         }
-        Blocked(blocked)
+        blocked
     }
 
     /// How many submissions below a node are not held back.
@@ -86,7 +109,7 @@ impl View {
         if !self.is_open(node) {
             return 0;
         }
-        let behind = blocked.0.iter().filter(|it| self.parents(**it).any(|parent| parent == node));
+        let behind = blocked.nodes.iter().filter(|it| self.parents(**it).any(|parent| parent == node));
         let behind: u64 = behind.map(|it| u64::from(self.node(*it).submissions)).sum();
         u64::from(self.node(node).submissions) - behind
     }
@@ -96,23 +119,34 @@ impl View {
         self.nodes_of(value).map(|node| u64::from(self.node(node).submissions)).sum()
     }
 
-    /// The `nth` turn between values on a track.
-    pub(super) fn fair(&self, track: usize, nth: usize) -> Option<Fair> {
-        let mut groups = self.tracks()[track].steps.iter().filter_map(|step| match step {
-            Step::Group(group) => group.fair,
-            Step::Alternative { .. } => None,
-        });
-        groups.nth(nth)
+    /// The turns on a track, from the outside in.
+    pub(super) fn turns(&self, track: usize) -> Vec<TurnStep> {
+        let steps = self.tracks()[track].steps.iter().enumerate();
+        let turn_at = |(place, step): (usize, &Step)| match step {
+            Step::Group(Group { fair: Some(fair), .. }) => {
+                Some(TurnStep { turn: fair.turn, end: place + 1, of: TurnOf::Values(fair.book) })
+            }
+            Step::Group(_) => None,
+            Step::Alternative { nth, turn } => {
+                Some(TurnStep { turn: *turn, end: place + 1, of: TurnOf::Alternative(*nth) })
+            }
+        };
+        steps.filter_map(turn_at).collect()
     }
 
-    /// The tracks that go the same way as this one up to its `nth` turn between values. A node that they share is known by
-    /// one of them.
-    pub(super) fn tracks_with(&self, track: usize, nth: usize) -> Vec<usize> {
-        let is_fair = |step: &Step| matches!(step, Step::Group(Group { fair: Some(_), .. }));
-        let steps = &self.tracks()[track].steps;
-        let turns = steps.iter().enumerate().filter(|(_, step)| is_fair(step));
-        let end = turns.map(|(place, _)| place + 1).nth(nth).unwrap_or(steps.len());
-        let is_same = |other: &usize| self.tracks()[*other].steps.get(..end) == Some(&steps[..end]);
+    /// The `nth` turn between values on a track, and whose book it is in.
+    pub(super) fn fair(&self, track: usize, nth: usize) -> Option<(TurnStep, BookId)> {
+        let mut turns = self.turns(track).into_iter().filter_map(|step| match step.of {
+            TurnOf::Values(book) => Some((step, book)),
+            TurnOf::Alternative(_) => None,
+        });
+        turns.nth(nth)
+    }
+
+    /// The tracks that go the same way as this one up to a turn of it. A node that they share is known by one of them.
+    pub(super) fn tracks_with(&self, track: usize, step: TurnStep) -> Vec<usize> {
+        let steps = &self.tracks()[track].steps[..step.end];
+        let is_same = |other: &usize| self.tracks()[*other].steps.get(..step.end) == Some(steps);
         (0..self.tracks().len()).filter(is_same).collect()
     }
 
@@ -125,12 +159,16 @@ impl View {
         order
     }
 
-    /// The open nodes of the same value within the same outer values as this one, which has had `nth` turns above it.
-    pub(super) fn places_of(&self, node: u32, nth: usize) -> Vec<u32> {
+    /// The open nodes of the same value within the same outer values as this one, on any of these tracks; `nth` turns between
+    /// values are above it.
+    pub(super) fn places_of(&self, node: u32, nth: usize, tracks: &[usize]) -> Vec<u32> {
         let seat = self.seat_of(node);
         let turn = self.own_turn(node);
         let is_same = |it: &u32| {
-            self.own_turn(*it) == turn && self.seat_of(*it)[..=nth] == seat[..=nth] && self.is_open(*it)
+            self.own_turn(*it) == turn
+                && tracks.contains(&(self.node(*it).track as usize))
+                && self.seat_of(*it)[..=nth] == seat[..=nth]
+                && self.is_open(*it)
         };
         self.nodes_of(ValueId(self.node(node).number)).filter(is_same).collect()
     }
@@ -218,6 +256,7 @@ impl View {
         starts.iter().filter(|node| self.is_open(**node)).map(|node| self.weight_of_best(*node)).sum()
     }
 
+    /// The value that a node stands for, or the number of its alternative.
     pub(super) fn value_at(&self, node: u32) -> ValueId {
         ValueId(self.node(node).number)
     }
@@ -278,15 +317,11 @@ impl Iterator for InTurn<'_> {
         loop {
             let Reverse((key, node, level)) = self.next.pop()?;
             self.go_on(level);
-            let it = self.view.node(node);
-            let is_fair = matches!(self.view.step(node), Some(Step::Group(Group { fair: Some(_), .. })));
-            if is_fair && self.view.own_turn(node) == Some(self.turn) {
-                if self.tracks.contains(&(it.track as usize)) {
-                    return Some(node);
-                }
-                continue;
+            if self.view.own_turn(node) != Some(self.turn) {
+                self.open(node, key.turns);
+            } else if self.tracks.contains(&(self.view.node(node).track as usize)) {
+                return Some(node);
             }
-            self.open(node, key.turns);
         }
     }
 }

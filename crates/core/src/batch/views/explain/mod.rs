@@ -104,7 +104,7 @@ pub struct Saturated {
 pub struct TurnsSeen {
     /// The field.
     pub field: String,
-    /// How many values it has in the queue.
+    /// How many different values of it are known.
     pub values: u64,
     /// The next turns, if nothing new comes in.
     pub next: Vec<TurnSeen>,

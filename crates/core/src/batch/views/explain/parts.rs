@@ -1,7 +1,7 @@
 //! The strategy, block by block: what each looks at, what it holds back, and where the next chunk comes from.
 
 use super::look::Blocked;
-use super::words::{all_of, are, counted, have, number, value_of, wait};
+use super::words::{all_of, are, counted, have, number, turn_of, wait};
 use super::{Elsewhere, LimitSeen, PartSeen, PartStanding, Saturated, TurnSeen, TurnsSeen};
 use crate::batch::strategy::{Max, Strategy};
 use crate::batch::submissions::MetaValue;
@@ -295,8 +295,8 @@ impl<'a> Look<'a> {
         let says = match &turns {
             Some((seen, nodes)) if blank.standing == PartStanding::Gives => {
                 let value = seen.next.first().and_then(|it| it.value.as_ref());
-                inside.turn = Some((value_of(field, value), nodes.clone()));
-                format!("it is the turn of {}", value_of(field, value))
+                inside.turn = Some((turn_of(field, value), nodes.clone()));
+                format!("it is the turn of {}", turn_of(field, value))
             }
             Some(_) | None => format!("no value of {field} has anything to give"),
         };
@@ -308,23 +308,24 @@ impl<'a> Look<'a> {
     fn turns(&self, field: &str, around: &Around<'_>) -> Option<(TurnsSeen, Vec<u32>)> {
         let Views { values, books, .. } = self.views;
         let (way, nth) = (self.below(&around.trail).next()?, around.turns.len());
-        let (view, tracks) = (way.view, way.view.tracks_with(way.track, nth));
-        let fair = view.fair(way.track, nth)?;
+        let view = way.view;
+        let (step, book) = view.fair(way.track, nth)?;
+        let tracks = view.tracks_with(way.track, step);
         let starts = around.turn.as_ref().map_or(vec![ROOT], |turn| turn.1.clone());
-        let share = books.share(fair.book);
+        let share = books.share(book);
         let (mut first, mut seen) = (Vec::new(), Vec::<TurnSeen>::new());
         let mut shown = std::collections::BTreeSet::new();
-        for node in view.in_turn(&starts, fair.turn, &tracks) {
+        for node in view.in_turn(&starts, step.turn, &tracks) {
             let value = view.value_at(node);
             if !shown.insert(value) {
                 continue;
             }
-            let places = view.places_of(node, nth);
+            let places = view.places_of(node, nth, &tracks);
             let is_single = view.tracks().len() == 1;
             seen.push(TurnSeen {
                 value: values.get(value).cloned(),
                 weight: books.weight(share, value, values),
-                ahead_thousandths: books.ahead_thousandths(fair.book, &view.seat_of(node)),
+                ahead_thousandths: books.ahead_thousandths(book, &view.seat_of(node)),
                 submissions: is_single.then(|| view.submissions_at(&places)),
             });
             if first.is_empty() {
@@ -344,7 +345,8 @@ impl<'a> Look<'a> {
         let is_single = way.view.tracks().len() == 1;
         let blocked = way.view.blocked(&self.views.values);
         let starts = around.turn.as_ref().map_or(vec![ROOT], |turn| turn.1.clone());
-        let submissions = is_single.then(|| open_of(way.view, &starts, &blocked));
+        let is_counted = is_single && !blocked.is_cut;
+        let submissions = is_counted.then(|| open_of(way.view, &starts, &blocked));
         let is_random = way.view.tracks()[way.track].order == Order::Random;
         let chunks = (is_random && blank.standing == PartStanding::Gives)
             .then(|| way.view.drawn_from(&starts))
@@ -373,7 +375,8 @@ impl<'a> Look<'a> {
         let (is_single, submission) = (way.view.tracks().len() == 1, next.submission);
         let blocked = way.view.blocked(&self.views.values);
         let (starts, turns) = self.turns_on(way);
-        let count = is_single.then(|| open_of(way.view, &starts, &blocked));
+        let is_counted = is_single && !blocked.is_cut;
+        let count = is_counted.then(|| open_of(way.view, &starts, &blocked));
         let selects = way.view.path().selects.iter().map(|(field, value)| (field.as_str(), value));
         let selects = all_of(&selects.collect::<Vec<_>>());
         let mut those = String::new();
@@ -404,7 +407,7 @@ impl<'a> Look<'a> {
             }
         };
         let held = way.view.len() as u64 - way.view.open_below(ROOT, &blocked);
-        if held > 0 && is_single {
+        if held > 0 && is_counted {
             why.push_str(&format!("; {} more {} behind a limit", number(held), wait(held)));
         }
         if way.path > 0 {
@@ -416,13 +419,13 @@ impl<'a> Look<'a> {
     /// The values whose turn it is on the chosen way, and where they stand in its view.
     fn turns_on(&self, way: &Way<'_>) -> (Vec<u32>, String) {
         let (mut starts, mut texts) = (vec![ROOT], Vec::new());
-        while let Some(fair) = way.view.fair(way.track, texts.len())
-            && let tracks = way.view.tracks_with(way.track, texts.len())
-            && let Some(node) = way.view.in_turn(&starts, fair.turn, &tracks).next()
+        while let Some((step, book)) = way.view.fair(way.track, texts.len())
+            && let tracks = way.view.tracks_with(way.track, step)
+            && let Some(node) = way.view.in_turn(&starts, step.turn, &tracks).next()
         {
-            let field = &self.views.books.share(fair.book).field;
-            starts = way.view.places_of(node, texts.len());
-            texts.push(value_of(field, self.views.values.get(way.view.value_at(node))));
+            let field = &self.views.books.share(book).field;
+            starts = way.view.places_of(node, texts.len(), &tracks);
+            texts.push(turn_of(field, self.views.values.get(way.view.value_at(node))));
         }
         (starts, texts.join(" and "))
     }

@@ -1,17 +1,18 @@
 //! One submission: what each way through a strategy makes of it, and what that comes to.
 
+use super::look::TurnOf;
 use super::parts::{Look, Way};
-use super::words::{are, counted, have, number, value_of};
+use super::words::{are, counted, have, number, turn_of, value_of};
 use super::{Counted, FieldSaturated, Rank, Saturated, SubmissionSeen, TurnRank, Verdict, WaySeen};
 use crate::batch::strategy::Strategy;
 use crate::batch::submissions::MetaValue;
-use crate::batch::values::ValueCounts;
+use crate::batch::values::{ValueCounts, ValueId};
 use crate::batch::views::Candidate;
 use crate::batch::views::places::Place;
 use crate::batch::views::shape::Order;
 use crate::batch::views::tracks::Step;
-use crate::batch::views::view::ROOT;
-use crate::limits::COUNTED_AHEAD_MAX;
+use crate::batch::views::view::{ROOT, View};
+use crate::limits::{COUNTED_AHEAD_MAX, VALUES_LOOKED_AT_MAX};
 use crate::time::At;
 use std::collections::BTreeSet;
 
@@ -116,8 +117,8 @@ impl Look<'_> {
         let Some(place) = way.view.place(way.track, it.slot) else {
             return blank(Verdict::NotMatched, "it is not among those that this way looks at".into());
         };
-        let rank = self.rank(way, it, place);
-        let is_asked = self.chosen.is_none_or(|chosen| way.path <= self.ways[chosen].path);
+        let (rank, is_passed) = self.rank(way, it, place);
+        let is_asked = self.chosen.is_none_or(|chosen| way.path <= self.ways[chosen].path) && !is_passed;
         let is_first = rank.ahead.count == 0 && rank.turns.iter().all(|turn| turn.before.count == 0);
         let (verdict, says) = match (is_asked, is_first) {
             (false, _) => {
@@ -179,34 +180,52 @@ impl Look<'_> {
         limited.collect()
     }
 
-    fn rank(&self, way: &Way<'_>, it: Candidate<'_>, place: Place) -> Rank {
+    /// Where a submission stands on a way, and whether alternatives before the one that takes it give in its turn.
+    fn rank(&self, way: &Way<'_>, it: Candidate<'_>, place: Place) -> (Rank, bool) {
         let (views, view) = (self.views, way.view);
-        let blocked = view.blocked(&views.values);
-        let (mut starts, mut turns) = (vec![ROOT], Vec::new());
-        while let Some(fair) = view.fair(way.track, turns.len())
-            && let Some(node) = view.turn_above(place, turns.len())
-        {
-            let (value, tracks) = (view.value_at(node), view.tracks_with(way.track, turns.len()));
-            let (mut before, mut is_cut) = (BTreeSet::new(), false);
-            for other in view.in_turn(&starts, fair.turn, &tracks) {
-                if view.value_at(other) == value || is_cut {
-                    break;
+        let (mut starts, mut turns, mut is_passed) = (vec![ROOT], Vec::new(), false);
+        for step in view.turns(way.track) {
+            let tracks = view.tracks_with(way.track, step);
+            match step.of {
+                TurnOf::Values(book) => {
+                    let Some(node) = view.turn_above(place, turns.len()) else { break };
+                    let value = view.value_at(node);
+                    let before = values_before(view.in_turn(&starts, step.turn, &tracks), view, value);
+                    starts = view.places_of(node, turns.len(), &tracks);
+                    turns.push(TurnRank {
+                        field: views.books.share(book).field.clone(),
+                        value: views.values.get(value).cloned(),
+                        before,
+                    });
                 }
-                before.insert(view.value_at(other));
-                is_cut = before.len() as u64 >= COUNTED_AHEAD_MAX;
+                TurnOf::Alternative(nth) => {
+                    let all: Vec<usize> = (0..view.tracks().len()).collect();
+                    let first = view.in_turn(&starts, step.turn, &all).next();
+                    is_passed |= first.is_some_and(|first| view.value_at(first).0 < nth);
+                    starts = view.in_turn(&starts, step.turn, &tracks).take(VALUES_LOOKED_AT_MAX).collect();
+                }
             }
-            starts = view.places_of(node, turns.len());
-            turns.push(TurnRank {
-                field: views.books.share(fair.book).field.clone(),
-                value: views.values.get(value).cloned(),
-                before: Counted { count: before.len() as u64, is_cut },
-            });
         }
+        let blocked = view.blocked(&views.values);
         let order = view.tracks()[way.track].order;
         let ahead = view.ahead_of(&starts, place, order.head(it.id, it.priority), &blocked);
         let is_chance = order == Order::Random && ahead.count == 0;
-        Rank { turns, ahead, chance: is_chance.then(|| (it.weight, view.drawn_from(&starts))) }
+        let chance = is_chance.then(|| (it.weight, view.drawn_from(&starts)));
+        (Rank { turns, ahead, chance }, is_passed)
     }
+}
+
+/// How many values have their turn before this one.
+fn values_before(nodes: impl Iterator<Item = u32>, view: &View, value: ValueId) -> Counted {
+    let (mut before, mut is_cut) = (BTreeSet::new(), false);
+    for node in nodes.take_while(|node| view.value_at(*node) != value) {
+        before.insert(view.value_at(node));
+        is_cut = before.len() as u64 >= COUNTED_AHEAD_MAX;
+        if is_cut {
+            break;
+        }
+    }
+    Counted { count: before.len() as u64, is_cut }
 }
 
 /// A strategy with every choice made: what is left of it on one way.
@@ -249,7 +268,7 @@ fn says_limited(it: &FieldSaturated) -> String {
 fn says_rank(Rank { turns, ahead, chance }: &Rank) -> String {
     let mut parts: Vec<String> = Vec::new();
     for TurnRank { field, value, before } in turns {
-        let value = value_of(field, value.as_ref());
+        let value = turn_of(field, value.as_ref());
         parts.push(match before.count {
             0 => format!("it is the turn of {value}"),
             _ => {

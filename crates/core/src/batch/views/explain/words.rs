@@ -53,6 +53,11 @@ pub(super) fn value_of(field: &str, value: Option<&MetaValue>) -> String {
     value.map_or_else(|| format!("no {field}"), |value| Strategy::pair_text(field, value))
 }
 
+/// Whose turn it is.
+pub(super) fn turn_of(field: &str, value: Option<&MetaValue>) -> String {
+    value.map_or_else(|| format!("those without {field}"), |value| Strategy::pair_text(field, value))
+}
+
 /// Several values of different fields.
 pub(super) fn all_of(selects: &[(&str, &MetaValue)]) -> String {
     let pairs: Vec<String> = selects.iter().map(|(field, value)| Strategy::pair_text(field, value)).collect();
