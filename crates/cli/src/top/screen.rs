@@ -92,9 +92,6 @@ fn title(scene: &Scene<'_>, width: usize) -> Line {
     line
 }
 
-/// A name, how much there is of it and was; an event, how often it happens and did.
-type NumbersRow<'a> = (&'a str, u64, &'a [f64], &'a str, Option<f64>, &'a [f64]);
-
 /// How much there is on the left, what happens on the right.
 fn numbers(samples: &Samples, seen: &OverviewInfo, width: usize) -> Vec<Line> {
     let (history, rates) = (samples.history(), samples.rates());

@@ -249,7 +249,7 @@ fn mistakes_are_answered_with_a_sentence_and_their_code() {
         format!("{{\"OrElse\": {{\"first\": {inner}, \"fallback\": \"Random\"}}}}")
     });
     let cases: [(&[&str], i32, &str); 8] = [
-        (&["work", "--exec", "cat", "--strategy", "Sideways"], 2, "unknown variant `Sideways`"),
+        (&["work", "--exec", "cat", "--strategy", "Sideways"], 2, "`Sideways` is no strategy"),
         (&["work", "--exec", "cat", "--strategy", &deep], 1, "a strategy nests at most"),
         (&["submissions", "show", "12"], 1, "no submission has the id 12"),
         (&["submissions", "show", "twelve"], 2, "a submission id is a decimal number"),
