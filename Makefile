@@ -35,6 +35,14 @@ bench: build bench-opsqueue ## Measure, side by side with Opsqueue, and write do
 	cargo build --release -p windlass-bench
 	target/release/windlass-bench
 
+bench-strategies: build ## What a reserve costs for every strategy, in about half an hour; writes docs/benchmarks-strategies.md
+	cargo build --release -p windlass-bench
+	target/release/windlass-bench --set strategies --report docs/benchmarks-strategies.md
+
+bench-ten-million: build ## Ten million pending submissions: memory, restart; writes docs/benchmarks-ten-million.md
+	cargo build --release -p windlass-bench
+	target/release/windlass-bench --set ten-million --report docs/benchmarks-ten-million.md
+
 bench-opsqueue: ## Build the driver of the peer
 	cd bench/opsqueue && cargo build --release --locked --bins -p opsqueue -p opsqueue-bench
 

@@ -7,8 +7,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use windlass_client::frames::{ClientFrame, DoneChunk, ServerFrame, Verdict, WorkOf};
 use windlass_client::{
-    Activity, Client, ClientError, ConsumeReceiver, ConsumeSocket, Consumer, Output, Strategy, SubmissionId,
-    SubmitRequest, Tally,
+    Activity, Client, ClientError, ConsumeReceiver, ConsumeSender, ConsumeSocket, Consumer, Output, Strategy,
+    SubmissionId, SubmitRequest, Tally,
 };
 
 /// How consumers go about it.
@@ -173,28 +173,58 @@ async fn library(
 }
 
 async fn one_by_one(socket: ConsumeSocket, strategy: &str, end: Instant) -> anyhow::Result<u64> {
-    let (mut sender, mut receiver) = socket.split();
-    let reserve =
-        |request| ClientFrame::Reserve { request, max: 1, strategy: strategy.into(), after_reports: true };
-    sender.feed(&reserve(0)).await?;
-    sender.flush().await?;
-    let mut completed = 0;
-    let mut work = next_work(&mut receiver).await?;
+    let mut consumer = OneByOne::begin(socket, strategy).await?;
     while Instant::now() < end {
-        sender.feed(&completion(completed, work)).await?;
-        sender.feed(&reserve(completed)).await?;
+        consumer.exchange().await?;
+    }
+    consumer.end().await
+}
+
+/// A consumer that completes its chunk and gets the next one in one exchange.
+pub(crate) struct OneByOne {
+    sender: ConsumeSender,
+    receiver: ConsumeReceiver,
+    strategy: String,
+    work: WorkOf,
+    completed: u64,
+}
+
+impl OneByOne {
+    /// Gets the first chunk.
+    pub(crate) async fn begin(socket: ConsumeSocket, strategy: &str) -> anyhow::Result<OneByOne> {
+        let (mut sender, mut receiver) = socket.split();
+        sender.feed(&next(0, strategy)).await?;
         sender.flush().await?;
-        match receiver.receive().await? {
-            Some(ServerFrame::Settled { verdicts, .. }) if verdicts == [Verdict::Accepted] => completed += 1,
+        let work = next_work(&mut receiver).await?;
+        Ok(OneByOne { sender, receiver, strategy: strategy.into(), work, completed: 0 })
+    }
+
+    /// Completes the chunk, and waits for its acknowledgement and the next one.
+    pub(crate) async fn exchange(&mut self) -> anyhow::Result<()> {
+        self.sender.feed(&completion(self.completed, self.work.clone())).await?;
+        self.sender.feed(&next(self.completed, &self.strategy)).await?;
+        self.sender.flush().await?;
+        match self.receiver.receive().await? {
+            Some(ServerFrame::Settled { verdicts, .. }) if verdicts == [Verdict::Accepted] => {
+                self.completed += 1;
+            }
             other => bail!("a completion was answered with {other:?}"),
         }
-        work = next_work(&mut receiver).await?;
+        self.work = next_work(&mut self.receiver).await?;
+        Ok(())
     }
-    // Nothing stays out when the consumer goes.
-    sender.feed(&completion(completed, work)).await?;
-    sender.flush().await?;
-    while !matches!(receiver.receive().await?, Some(ServerFrame::Settled { .. }) | None) {}
-    Ok(completed + 1)
+
+    /// Completes the last chunk, so that nothing stays out; gives how many it did.
+    pub(crate) async fn end(mut self) -> anyhow::Result<u64> {
+        self.sender.feed(&completion(self.completed, self.work)).await?;
+        self.sender.flush().await?;
+        while !matches!(self.receiver.receive().await?, Some(ServerFrame::Settled { .. }) | None) {}
+        Ok(self.completed + 1)
+    }
+}
+
+fn next(request: u64, strategy: &str) -> ClientFrame {
+    ClientFrame::Reserve { request, max: 1, strategy: strategy.into(), after_reports: true }
 }
 
 async fn next_work(receiver: &mut ConsumeReceiver) -> anyhow::Result<WorkOf> {

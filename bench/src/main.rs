@@ -52,13 +52,32 @@ enum Set {
     TenMillion,
 }
 
+impl Set {
+    /// What a person types to run it.
+    const fn target(self) -> &'static str {
+        match self {
+            Set::Usual => "make bench",
+            Set::Strategies => "make bench-strategies",
+            Set::TenMillion => "make bench-ten-million",
+        }
+    }
+}
+
+impl Options {
+    /// Whether a strategy is to be measured.
+    fn wants(&self, strategy: &str) -> bool {
+        let is_in_set = self.set == Set::Strategies || strategies::USUAL.contains(&strategy);
+        is_in_set && strategy.contains(&self.strategy)
+    }
+}
+
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let options = Options::parse();
     let figures = sections::run(&options).await?;
     print!("{}", report::table(&figures));
     if options.only.is_empty() && options.strategy.is_empty() {
-        std::fs::write(&options.report, report::page(&figures, options.seconds))?;
+        std::fs::write(&options.report, report::page(&figures, options.set.target(), options.seconds))?;
         eprintln!("written to {}", options.report.display());
     }
     let missed: Vec<&str> = figures.iter().filter(|it| !it.holds()).map(|it| it.what.as_str()).collect();

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, bail};
 use std::net::{Ipv4Addr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use windlass_client::Client;
@@ -77,6 +77,23 @@ impl Server {
         Ok(began.elapsed())
     }
 
+    /// Waits until the server has ended what it does in the background after a start or a flood.
+    pub(crate) async fn settle(&self) -> anyhow::Result<()> {
+        const LOOK_EVERY: Duration = Duration::from_millis(500);
+        const LOOKS_MAX: usize = 120;
+        let mut before = self.cpu_seconds()?;
+        for _ in 0..LOOKS_MAX {
+            tokio::time::sleep(LOOK_EVERY).await;
+            let now = self.cpu_seconds()?;
+            // A tick of the system's clock is 10 ms: two of them are 4 % of a core.
+            if now - before <= 0.02 {
+                return Ok(());
+            }
+            before = now;
+        }
+        bail!("the server was still busy after {} s", LOOKS_MAX / 2)
+    }
+
     async fn is_ready(&self) -> bool {
         let answer = reqwest::get(format!("{}/ready", self.url)).await;
         answer.is_ok_and(|answer| answer.status().is_success())
@@ -90,21 +107,24 @@ impl Server {
                 metrics.lines().find(|line| line.starts_with(name) && line[name.len()..].starts_with(' '));
             line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0.0)
         };
-        let proc = PathBuf::from(format!("/proc/{}", self.child.id()));
-        let stat = std::fs::read_to_string(proc.join("stat"))?;
-        // The fields after the name in brackets; the 12th and 13th of them are user and system time in ticks.
-        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
-        let ticks = fields.get(11..13).context("stat has more fields")?;
-        let ticks: f64 = ticks.iter().filter_map(|it| it.parse::<f64>().ok()).sum();
-        let io = std::fs::read_to_string(proc.join("io"))?;
+        let io = std::fs::read_to_string(format!("/proc/{}/io", self.child.id()))?;
         let written = io.lines().find_map(|line| line.strip_prefix("wchar: ")).and_then(|it| it.parse().ok());
         Ok(Usage {
-            cpu_seconds: ticks / ticks_per_second(),
+            cpu_seconds: self.cpu_seconds()?,
             written_bytes: written.unwrap_or(0.0),
             log_syncs: metric("windlass_log_syncs_total"),
             log_bytes: metric("windlass_log_bytes_total"),
             completed: metric("windlass_completed_chunks_total"),
         })
+    }
+
+    fn cpu_seconds(&self) -> anyhow::Result<f64> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
+        // The fields after the name in brackets; the 12th and 13th of them are user and system time in ticks.
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
+        let ticks = fields.get(11..13).context("stat has more fields")?;
+        let ticks: f64 = ticks.iter().filter_map(|it| it.parse::<f64>().ok()).sum();
+        Ok(ticks / ticks_per_second())
     }
 
     /// Resident memory in MiB.

@@ -80,12 +80,12 @@ pub(crate) fn table(figures: &[Figure]) -> String {
 }
 
 /// The page for the documentation.
-pub(crate) fn page(figures: &[Figure], seconds: u64) -> String {
+pub(crate) fn page(figures: &[Figure], target: &str, seconds: u64) -> String {
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     format!(
         "# Benchmarks\n\n\
-         Written by `make bench` ({seconds} s for each measurement; {cores} cores, Linux {}), with client and server on the same\n\
+         Written by `{target}` ({seconds} s for each measurement; {cores} cores, Linux {}), with client and server on the same\n\
          machine. Ratios of measurements within one run are what counts: absolute figures differ from machine to machine\n\
          and from hour to hour. Everything acknowledged is fsynced first.\n\n{}",
         kernel.trim(),

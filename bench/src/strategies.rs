@@ -54,6 +54,16 @@ pub(crate) const AROUND_THE_LIMIT: [&str; 3] = [
     "MaxSimultaneous(host, 50, Fair(company, MaxSimultaneous(user, 2, Random)))",
 ];
 
+/// Those that `make bench` measures; `make bench-strategies` measures all.
+pub(crate) const USUAL: [&str; 6] = [
+    "Random",
+    "MaxSimultaneous(company, 1, Random)",
+    "Fair(company)",
+    NESTED[1],
+    NESTED[3],
+    AROUND_THE_LIMIT[0],
+];
+
 /// Who the submissions belong to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Crowd {

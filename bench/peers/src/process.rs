@@ -92,8 +92,10 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended by itself; then there is nothing to stop.
-        _ = kill_process(Pid::from_child(&self.child), self.stop);
+        // One that has ended and was waited for has given its number away: somebody else may have it now.
+        if matches!(self.child.try_wait(), Ok(None)) {
+            _ = kill_process(Pid::from_child(&self.child), self.stop);
+        }
         let began = Instant::now();
         while matches!(self.child.try_wait(), Ok(None)) {
             if began.elapsed() > STOP_MAX {

@@ -25,6 +25,7 @@ pub(crate) async fn consumers(options: &Options) -> anyhow::Result<Vec<Figure>> 
     let data = data_folder()?;
     let (server, _) = Server::start(&options.windlass, data.path()).await?;
     filler::submit_each(server.client.server(), 0..1_000, request).await?;
+    server.settle().await?;
     let mut figures = Vec::new();
     for (mode, how) in [(Mode::OneByOne, "one by one"), (Mode::Library, "with prefetch")] {
         figures.extend(by_number(options, &server, mode, how).await?);

@@ -13,8 +13,8 @@ const SUBMISSIONS: u64 = 100_000;
 const ROUNDS: usize = 15;
 const ROUND: Duration = Duration::from_millis(250);
 
-/// Submits and completes one after the other in each round.
-const ALONE: u64 = 30;
+/// Submits and completes one after the other.
+const ALONE: u64 = 500;
 
 /// What is measured uses this one, with and without the others.
 const OWN: &str = "OldestFirst";
@@ -31,7 +31,7 @@ const LIVE: [&str; 8] = [
     NESTED[3],
 ];
 
-/// What one round took, in microseconds for each submit or complete.
+/// What was measured, in microseconds for each submit or complete.
 #[derive(Default)]
 struct Times {
     submits: Vec<f64>,
@@ -57,6 +57,7 @@ pub(crate) async fn live(options: &Options) -> anyhow::Result<Vec<Figure>> {
     for data in &folders {
         let (server, _) = Server::start(&options.windlass, data.path()).await?;
         filler::submit_each(server.client.server(), 0..SUBMISSIONS, request).await?;
+        server.settle().await?;
         servers.push(server);
     }
     let mut users = Vec::new();
@@ -72,6 +73,7 @@ pub(crate) async fn live(options: &Options) -> anyhow::Result<Vec<Figure>> {
             round(server, times).await?;
         }
     }
+    alone(&servers, &mut times).await?;
     for user in users {
         anyhow::ensure!(!user.is_finished(), "a strategy that should be in use is not: {:?}", user.await);
         user.abort();
@@ -79,13 +81,13 @@ pub(crate) async fn live(options: &Options) -> anyhow::Result<Vec<Figure>> {
     servers.into_iter().try_for_each(Server::stop)?;
     let [none, eight] = times;
     let figure = |what: &str, none: Vec<f64>, eight: Vec<f64>| {
-        let (none, eight) = (median(none), median(eight));
+        let (times, none, eight) = (none.len(), median(none), median(eight));
         Figure {
             what: format!("{what}, 10^5 submissions pending: eight strategies in use : none"),
             value: eight / none,
             unit: "×",
             bar: Bar::AtMost(1.5),
-            behind: format!("{eight:.0} µs : {none:.0} µs each (medians of {ROUNDS} rounds, alternately)"),
+            behind: format!("{eight:.0} µs : {none:.0} µs each (medians of {times}, alternately)"),
         }
         .told()
     };
@@ -105,20 +107,27 @@ async fn round(server: &Server, times: &mut Times) -> anyhow::Result<()> {
     let began = Instant::now();
     filler::submit_each(client.server(), 0..done.chunks, request).await?;
     times.submits.push(began.elapsed().as_secs_f64() * 1e6 / done.chunks as f64);
+    Ok(())
+}
 
-    let mut socket = ConsumeSocket::connect(client, "lone", None).await?.0;
-    let (strategy, mut submits, mut completes) = (load::as_json(OWN)?, Vec::new(), Vec::new());
-    for number in 0..ALONE {
-        let began = Instant::now();
-        client.submit(&request(number)).await?;
-        submits.push(began.elapsed().as_secs_f64() * 1e6);
-        let work = load::reserve_one(&mut socket, number, &strategy).await?;
-        let began = Instant::now();
-        load::complete(&mut socket, number, work).await?;
-        completes.push(began.elapsed().as_secs_f64() * 1e6);
+/// Submits and completes one after the other, with this server and then with the other.
+async fn alone(servers: &[Server], times: &mut [Times; 2]) -> anyhow::Result<()> {
+    let strategy = load::as_json(OWN)?;
+    let mut sockets = Vec::new();
+    for server in servers {
+        sockets.push(ConsumeSocket::connect(&server.client, "lone", None).await?.0);
     }
-    times.lone_submits.push(median(submits));
-    times.lone_completes.push(median(completes));
+    for number in 0..ALONE {
+        for ((server, socket), times) in servers.iter().zip(&mut sockets).zip(&mut *times) {
+            let began = Instant::now();
+            server.client.submit(&request(number)).await?;
+            times.lone_submits.push(began.elapsed().as_secs_f64() * 1e6);
+            let work = load::reserve_one(socket, number, &strategy).await?;
+            let began = Instant::now();
+            load::complete(socket, number, work).await?;
+            times.lone_completes.push(began.elapsed().as_secs_f64() * 1e6);
+        }
+    }
     Ok(())
 }
 

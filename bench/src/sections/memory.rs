@@ -34,9 +34,11 @@ pub(crate) async fn memory(options: &Options) -> anyhow::Result<Vec<Figure>> {
     filler::submit_each(url, 0..SUBMISSIONS / 2, request).await?;
     let half = server.resident_bytes()?;
     filler::submit_each(url, SUBMISSIONS / 2..SUBMISSIONS, request).await?;
+    server.settle().await?;
     let full = server.resident_bytes()?;
     server.stop()?;
     let (server, restart) = Server::start(&options.windlass, data.path()).await?;
+    server.settle().await?;
     let restarted = server.resident_bytes()?;
     let with_view = with_view(&server).await?;
     server.stop()?;
@@ -100,9 +102,11 @@ pub(crate) async fn ten_million(options: &Options) -> anyhow::Result<Vec<Figure>
         );
     }
     let took = began.elapsed().as_secs_f64();
+    server.settle().await?;
     let full = server.resident_bytes()?;
     server.stop()?;
     let (server, restart) = Server::start(&options.windlass, data.path()).await?;
+    server.settle().await?;
     let restarted = server.resident_bytes()?;
     let status = server.client.status().await?;
     anyhow::ensure!(status.chunks_ready == TEN_MILLION, "every chunk is ready: {status:?}");

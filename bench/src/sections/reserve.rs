@@ -37,7 +37,7 @@ pub(crate) fn in_process(options: &Options) -> anyhow::Result<Vec<Figure>> {
     let mut figures = Vec::new();
     for (crowd, cases) in [(Crowd::Spread, spread), (Crowd::OneValue, crowded)] {
         let mut leaders = SIZES.map(|size| Leader::new(crowd, size));
-        for case in cases.iter().filter(|case| case.strategy.contains(&options.strategy)) {
+        for case in cases.iter().filter(|case| options.wants(case.strategy)) {
             figures.push(measure(&mut leaders, case)?);
         }
     }

@@ -4,31 +4,26 @@
 //! so the servers begin anew with each strategy.
 
 use super::{data_folder, median};
-use crate::load::{self, Mode};
+use crate::load::{self, Mode, OneByOne};
 use crate::process::Server;
 use crate::report::{Bar, Figure};
 use crate::strategies::{self, AROUND_THE_LIMIT, AT_THE_LIMIT, CROWDED, NESTED, PLAIN};
-use crate::{Options, Set, filler};
-use std::time::Duration;
+use crate::{Options, filler};
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use windlass_client::frames::ClientFrame;
 use windlass_client::{Client, ConsumeSocket};
 
 const SIZES: [u64; 2] = [1_000, 1_000_000];
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 9;
 
-/// How long the consumers are measured in each round.
-const ROUND: Duration = Duration::from_millis(400);
-
-/// Long enough to build the views of 10^6 submissions.
-const WARM_UP: Duration = Duration::from_millis(400);
+/// How long many consumers are measured in each round.
+const ROUND: Duration = Duration::from_millis(250);
 
 /// Chunks of the crowded value that somebody holds while others reserve.
 const HELD: u32 = 200;
-
-/// Those that `make bench` measures too.
-const USUAL: [&str; 5] = ["Random", PLAIN[7], PLAIN[9], NESTED[1], NESTED[3]];
 
 struct Case {
     strategy: String,
@@ -38,7 +33,7 @@ struct Case {
     consumers: usize,
 }
 
-/// Ratios of rates, alternately, for each strategy.
+/// The same exchanges with both servers, for each strategy.
 pub(crate) async fn served(options: &Options) -> anyhow::Result<Vec<Figure>> {
     let mut folders = Vec::new();
     for size in SIZES {
@@ -49,14 +44,14 @@ pub(crate) async fn served(options: &Options) -> anyhow::Result<Vec<Figure>> {
         folders.push(data);
     }
     let mut figures = Vec::new();
-    for case in cases(options).iter().filter(|case| case.strategy.contains(&options.strategy)) {
-        figures.extend(measure(options, &folders, case).await?);
+    for case in cases(options) {
+        figures.extend(measure(options, &folders, &case).await?);
     }
     Ok(figures)
 }
 
 fn cases(options: &Options) -> Vec<Case> {
-    let is_wanted = |strategy: &&&str| options.set == Set::Strategies || USUAL.contains(*strategy);
+    let is_wanted = |strategy: &&&str| options.wants(strategy);
     let spread = PLAIN.iter().chain(&NESTED).filter(is_wanted).map(|strategy| Case {
         strategy: (*strategy).into(),
         situation: "",
@@ -83,58 +78,101 @@ async fn measure(options: &Options, folders: &[TempDir], case: &Case) -> anyhow:
     let (mut servers, mut holders) = (Vec::new(), Vec::new());
     for data in folders {
         let (server, _) = Server::start(&options.windlass, data.path()).await?;
+        server.settle().await?;
         if case.held > 0 {
             holders.push(hold(&server.client, case.held).await?);
         }
-        load::consume(&server.client, 1, Mode::OneByOne, &case.strategy, WARM_UP).await?;
         servers.push(server);
     }
-    let mut figures = Vec::new();
-    for consumers in [1, case.consumers] {
-        let (mut rates, mut cpu_us) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
-        for _ in 0..ROUNDS {
-            for (nth, server) in servers.iter().enumerate() {
-                let before = server.usage().await?;
-                let done =
-                    load::consume(&server.client, consumers, Mode::OneByOne, &case.strategy, ROUND).await?;
-                let used = server.usage().await? - before;
-                rates[nth].push(done.rate());
-                cpu_us[nth].push(used.cpu_seconds * 1e6 / done.chunks as f64);
-            }
-        }
-        let [few, many] = rates.map(median);
-        let [few_us, many_us] = cpu_us.map(median);
-        let who = if consumers == 1 { "a lone consumer".into() } else { format!("{consumers} consumers") };
-        let figure = Figure {
-            what: format!("{}{}; {who}: 10^3 : 10^6 submissions", case.strategy, case.situation),
-            value: few / many,
-            unit: "×",
-            bar: Bar::AtMost(1.5),
-            behind: format!(
-                "{few:.0}/s : {many:.0}/s (medians of {ROUNDS}, alternately); the server's CPU {few_us:.0} and \
-                 {many_us:.0} µs a chunk"
-            ),
-        };
-        figures.push(figure.told());
-    }
-    for holder in holders {
-        holder.abort();
+    let figures = vec![alone(&servers, case).await?.told(), together(&servers, case).await?.told()];
+    for Holder { stop, holding } in holders {
+        drop(stop);
+        holding.await??;
     }
     servers.into_iter().try_for_each(Server::stop)?;
     Ok(figures)
 }
 
-/// Holds chunks of the crowded value until it is told to end.
-async fn hold(client: &Client, chunks: u32) -> anyhow::Result<JoinHandle<()>> {
+/// A lone consumer: one exchange with this server, one with the other, and again.
+async fn alone(servers: &[Server], case: &Case) -> anyhow::Result<Figure> {
+    const EXCHANGES: usize = 1_000;
+    let strategy = load::as_json(&case.strategy)?;
+    let mut consumers = Vec::new();
+    for server in servers {
+        let socket = ConsumeSocket::connect(&server.client, "lone", None).await?.0;
+        consumers.push(OneByOne::begin(socket, &strategy).await?);
+    }
+    let mut times_us = [Vec::new(), Vec::new()];
+    for _ in 0..EXCHANGES {
+        for (consumer, times_us) in consumers.iter_mut().zip(&mut times_us) {
+            let began = Instant::now();
+            consumer.exchange().await?;
+            times_us.push(began.elapsed().as_secs_f64() * 1e6);
+        }
+    }
+    for consumer in consumers {
+        consumer.end().await?;
+    }
+    let [few, many] = times_us.map(median);
+    Ok(Figure {
+        what: format!("{}{}; a lone consumer: 10^6 : 10^3 submissions", case.strategy, case.situation),
+        value: many / few,
+        unit: "×",
+        bar: Bar::AtMost(1.5),
+        behind: format!("{many:.0} µs : {few:.0} µs (medians of {EXCHANGES}, alternately)"),
+    })
+}
+
+/// Many consumers at once.
+async fn together(servers: &[Server], case: &Case) -> anyhow::Result<Figure> {
+    let (mut times_us, mut cpu_us) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
+    for _ in 0..ROUNDS {
+        for (nth, server) in servers.iter().enumerate() {
+            let (client, strategy) = (&server.client, &case.strategy);
+            let before = server.usage().await?;
+            let done = load::consume(client, case.consumers, Mode::OneByOne, strategy, ROUND).await?;
+            let used = server.usage().await? - before;
+            times_us[nth].push(done.seconds * 1e6 / done.chunks as f64);
+            cpu_us[nth].push(used.cpu_seconds * 1e6 / done.chunks as f64);
+        }
+    }
+    let [few, many] = times_us.map(median);
+    let [few_us, many_us] = cpu_us.map(median);
+    Ok(Figure {
+        what: format!(
+            "{}{}; {} consumers: 10^6 : 10^3 submissions",
+            case.strategy, case.situation, case.consumers
+        ),
+        value: many / few,
+        unit: "×",
+        bar: Bar::AtMost(1.5),
+        behind: format!(
+            "{many:.0} µs : {few:.0} µs a chunk (medians of {ROUNDS} rounds, alternately), of which the server's CPU \
+             {many_us:.0} and {few_us:.0} µs"
+        ),
+    })
+}
+
+/// Somebody who holds chunks of the crowded value until `stop` is dropped.
+struct Holder {
+    stop: oneshot::Sender<()>,
+    holding: JoinHandle<anyhow::Result<()>>,
+}
+
+async fn hold(client: &Client, chunks: u32) -> anyhow::Result<Holder> {
     const HEARTBEAT: Duration = Duration::from_secs(3);
     let strategy = load::as_json(&strategies::of_crowd(CROWDED))?;
     let mut socket = ConsumeSocket::connect(client, "holder", None).await?.0;
     let reserve = ClientFrame::Reserve { request: 1, max: chunks, strategy, after_reports: false };
     socket.send(&reserve).await?;
     socket.receive().await?;
-    Ok(tokio::spawn(async move {
-        while socket.send(&ClientFrame::Heartbeat {}).await.is_ok() {
-            tokio::time::sleep(HEARTBEAT).await;
+    let (stop, mut stopped) = oneshot::channel();
+    let holding = tokio::spawn(async move {
+        while tokio::time::timeout(HEARTBEAT, &mut stopped).await.is_err() {
+            socket.send(&ClientFrame::Heartbeat {}).await?;
         }
-    }))
+        // What it held goes back at once.
+        Ok(socket.split().0.close().await?)
+    });
+    Ok(Holder { stop, holding })
 }

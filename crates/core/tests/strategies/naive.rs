@@ -45,17 +45,6 @@ pub(crate) struct Choice {
 }
 
 impl Seen {
-    /// The values of a field of which at least `max` chunks are being worked on.
-    fn saturated(&self, field: &str, max: u64) -> BTreeSet<&MetaValue> {
-        let mut out: BTreeMap<&MetaValue, u64> = BTreeMap::new();
-        for it in &self.submissions {
-            if let Some(value) = it.value(field) {
-                *out.entry(value).or_default() += it.out;
-            }
-        }
-        out.into_iter().filter(|(_, out)| *out >= max).map(|(value, _)| value).collect()
-    }
-
     fn max(&self, max: Max) -> u64 {
         match max {
             Max::Count(count) => u64::from(count),
@@ -74,7 +63,9 @@ impl Seen {
 /// What may be next, oldest first; nothing if the strategy gives nothing.
 pub(crate) fn choices(strategy: &Strategy, seen: &Seen, books: &Books) -> Vec<Choice> {
     let ready = seen.submissions.iter().filter(|it| it.ready > 0 && !it.traits.paused).collect();
-    let mut choices = Evaluation { seen, books }.choices(strategy, ready, &Chain::new(), &Seat::new());
+    let in_work: Vec<&Submission> = seen.submissions.iter().filter(|it| it.out > 0).collect();
+    let evaluation = Evaluation { seen, in_work: &in_work, books };
+    let mut choices = evaluation.choices(strategy, ready, &Chain::new(), &Seat::new());
     choices.sort();
     choices
 }
@@ -82,6 +73,8 @@ pub(crate) fn choices(strategy: &Strategy, seen: &Seen, books: &Books) -> Vec<Ch
 #[derive(Clone, Copy)]
 struct Evaluation<'a> {
     seen: &'a Seen,
+    /// Submissions with chunks out.
+    in_work: &'a [&'a Submission],
     books: &'a Books,
 }
 
@@ -144,9 +137,14 @@ impl<'a> Evaluation<'a> {
     }
 
     fn unsaturated(self, among: &[&'a Submission], field: &str, max: u64) -> Vec<&'a Submission> {
-        let saturated = self.seen.saturated(field, max);
-        let is_limited = |it: &Submission| it.value(field).is_some_and(|value| saturated.contains(value));
-        among.iter().filter(|it| !is_limited(it)).copied().collect()
+        let mut out: BTreeMap<&MetaValue, u64> = BTreeMap::new();
+        for it in self.in_work {
+            if let Some(value) = it.value(field) {
+                *out.entry(value).or_default() += it.out;
+            }
+        }
+        let is_saturated = |value: &MetaValue| out.get(value).copied().unwrap_or(0) >= max;
+        among.iter().filter(|it| !it.value(field).is_some_and(is_saturated)).copied().collect()
     }
 
     /// The groups whose turn it is, of those that have something to give.
