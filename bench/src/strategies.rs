@@ -129,7 +129,7 @@ impl Kind {
 }
 
 /// Chunks of each submission that is measured through a server: the small queue does not run dry while it is measured.
-const CHUNKS: u64 = 2_000;
+const CHUNKS: u64 = 100_000;
 
 /// A submission to be measured through a server. Those of the crowd have fields of their own, so that one queue serves both.
 pub(crate) fn request(number: u64) -> SubmitRequest {

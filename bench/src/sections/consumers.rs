@@ -6,7 +6,7 @@ use crate::process::{Server, raise_open_files};
 use crate::report::{Bar, Figure};
 use crate::{Options, filler};
 use anyhow::ensure;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 use windlass_client::frames::{ClientFrame, ServerFrame};
 use windlass_client::{ConsumeSocket, SubmitRequest};
@@ -36,7 +36,7 @@ pub(crate) async fn consumers(options: &Options) -> anyhow::Result<Vec<Figure>> 
 }
 
 async fn by_number(options: &Options, server: &Server, mode: Mode, how: &str) -> anyhow::Result<Vec<Figure>> {
-    const ROUNDS: usize = 3;
+    const ROUNDS: usize = 5;
     const ROUND: Duration = Duration::from_secs(1);
     let mut rates = NUMBERS.map(|_| Vec::new());
     let mut cpu_us = NUMBERS.map(|_| Vec::new());
@@ -68,8 +68,10 @@ async fn by_number(options: &Options, server: &Server, mode: Mode, how: &str) ->
             unit: "×",
             bar: if consumers == 1_000 { Bar::AtLeast(0.7) } else { Bar::None },
             behind: format!(
-                "{:.0}/s : {best:.0}/s (medians of {ROUNDS}, alternately); the server's CPU {:.0} µs a chunk",
-                rates[nth], cpu_us[nth]
+                "{:.0}/s : {best:.0}/s (medians of {}, alternately); the server's CPU {:.0} µs a chunk",
+                rates[nth],
+                if consumers == MANY { 1 } else { ROUNDS },
+                cpu_us[nth]
             ),
         };
         figures.push(figure.told());
@@ -108,6 +110,7 @@ async fn idle(options: &Options) -> anyhow::Result<Vec<Figure>> {
     }
     let idle_health = median(health);
 
+    let began = Instant::now();
     filler::submit_each(server.client.server(), 0..1_000, request).await?;
     let mut health = Vec::new();
     for _ in 0..HEALTH_CHECKS {
@@ -115,6 +118,7 @@ async fn idle(options: &Options) -> anyhow::Result<Vec<Figure>> {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let worst = health.iter().copied().fold(0.0, f64::max);
+    let worked = began.elapsed();
     stop.send_replace(true);
     let mut fewest = u64::MAX;
     for consumer in waiting {
@@ -140,7 +144,7 @@ async fn idle(options: &Options) -> anyhow::Result<Vec<Figure>> {
             value: fewest as f64,
             unit: "",
             bar: Bar::AtLeast(1.0),
-            behind: "in about 5 s".into(),
+            behind: format!("in {:.1} s", worked.as_secs_f64()),
         }
         .told(),
         Figure {

@@ -16,8 +16,15 @@ const BLOCK: usize = 64;
 /// See the file's head.
 #[derive(Debug, Clone)]
 pub(crate) struct AscendingMap<K, V> {
-    blocks: BTreeMap<K, Vec<(K, V)>>,
+    blocks: BTreeMap<K, Block<K, V>>,
     len: usize,
+}
+
+/// Keys apart from their values: a look for one touches a few lines of memory.
+#[derive(Debug, Clone)]
+struct Block<K, V> {
+    keys: Vec<K>,
+    values: Vec<V>,
 }
 
 impl<K, V> Default for AscendingMap<K, V> {
@@ -33,14 +40,14 @@ impl<K: Ord + Copy, V> AscendingMap<K, V> {
 
     pub(crate) fn get(&self, key: &K) -> Option<&V> {
         let (_, block) = self.blocks.range(..=key).next_back()?;
-        let place = block.binary_search_by_key(key, |entry| entry.0).ok()?;
-        Some(&block[place].1)
+        let place = block.keys.binary_search(key).ok()?;
+        Some(&block.values[place])
     }
 
     pub(crate) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         let (_, block) = self.blocks.range_mut(..=key).next_back()?;
-        let place = block.binary_search_by_key(key, |entry| entry.0).ok()?;
-        Some(&mut block[place].1)
+        let place = block.keys.binary_search(key).ok()?;
+        Some(&mut block.values[place])
     }
 
     pub(crate) fn contains_key(&self, key: &K) -> bool {
@@ -49,10 +56,9 @@ impl<K: Ord + Copy, V> AscendingMap<K, V> {
 
     /// Puts a value under a key, and gives the one that was there.
     pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
-        let is_new_last = self
-            .blocks
-            .last_key_value()
-            .is_none_or(|(_, block)| block.len() >= BLOCK && block.last().is_some_and(|entry| entry.0 < key));
+        let is_new_last = self.blocks.last_key_value().is_none_or(|(_, block)| {
+            block.keys.len() >= BLOCK && block.keys.last().is_some_and(|last| *last < key)
+        });
         if is_new_last {
             self.start_block(key, value);
             return None;
@@ -61,14 +67,16 @@ impl<K: Ord + Copy, V> AscendingMap<K, V> {
             self.start_block(key, value);
             return None;
         };
-        match block.binary_search_by_key(&key, |entry| entry.0) {
-            Ok(place) => Some(std::mem::replace(&mut block[place].1, value)),
+        match block.keys.binary_search(&key) {
+            Ok(place) => Some(std::mem::replace(&mut block.values[place], value)),
             Err(place) => {
-                block.insert(place, (key, value));
+                block.keys.insert(place, key);
+                block.values.insert(place, value);
                 self.len += 1;
-                if block.len() > BLOCK {
-                    let upper = block.split_off(BLOCK / 2);
-                    self.blocks.insert(upper[0].0, upper);
+                if block.keys.len() > BLOCK {
+                    let keys = block.keys.split_off(BLOCK / 2);
+                    let values = block.values.split_off(BLOCK / 2);
+                    self.blocks.insert(keys[0], Block { keys, values });
                 }
                 None
             }
@@ -76,21 +84,23 @@ impl<K: Ord + Copy, V> AscendingMap<K, V> {
     }
 
     fn start_block(&mut self, key: K, value: V) {
-        let mut block = Vec::with_capacity(BLOCK);
-        block.push((key, value));
+        let mut block = Block { keys: Vec::with_capacity(BLOCK), values: Vec::with_capacity(BLOCK) };
+        block.keys.push(key);
+        block.values.push(value);
         self.blocks.insert(key, block);
         self.len += 1;
     }
 
     pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
         let (first, block) = self.blocks.range_mut(..=key).next_back()?;
-        let place = block.binary_search_by_key(key, |entry| entry.0).ok()?;
-        let (_, value) = block.remove(place);
+        let place = block.keys.binary_search(key).ok()?;
+        block.keys.remove(place);
+        let value = block.values.remove(place);
         self.len -= 1;
         let first = *first;
-        if block.is_empty() {
+        if block.keys.is_empty() {
             self.blocks.remove(&first);
-        } else if block.len() < BLOCK / 4 {
+        } else if block.keys.len() < BLOCK / 4 {
             self.join_with_next(first);
         }
         Some(value)
@@ -99,18 +109,19 @@ impl<K: Ord + Copy, V> AscendingMap<K, V> {
     /// Moves what is left of a block in front of the next one, if both fit.
     fn join_with_next(&mut self, first: K) {
         let next = self.blocks.range((Bound::Excluded(first), Bound::Unbounded)).next();
-        let Some((next_first, next_len)) = next.map(|(key, block)| (*key, block.len())) else { return };
-        if self.blocks[&first].len() + next_len > BLOCK / 2 {
+        let Some((next_first, next_len)) = next.map(|(key, block)| (*key, block.keys.len())) else { return };
+        if self.blocks[&first].keys.len() + next_len > BLOCK / 2 {
             return;
         }
         let mut next = self.blocks.remove(&next_first).expect("it was just found");
         let block = self.blocks.get_mut(&first).expect("it is here");
-        block.append(&mut next);
+        block.keys.append(&mut next.keys);
+        block.values.append(&mut next.values);
     }
 
     /// All entries, in order.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (K, &V)> {
-        self.blocks.values().flatten().map(|(key, value)| (*key, value))
+        self.blocks.values().flat_map(Block::iter)
     }
 
     /// The entries below a key, largest first; all of them without one.
@@ -120,9 +131,13 @@ impl<K: Ord + Copy, V> AscendingMap<K, V> {
             None => self.blocks.range::<K, _>(..),
         };
         let entries = blocks.rev().flat_map(|(_, block)| block.iter().rev());
-        entries
-            .skip_while(move |(key, _)| end.is_some_and(|end| *key >= end))
-            .map(|(key, value)| (*key, value))
+        entries.skip_while(move |(key, _)| end.is_some_and(|end| *key >= end))
+    }
+}
+
+impl<K: Copy, V> Block<K, V> {
+    fn iter(&self) -> impl DoubleEndedIterator<Item = (K, &V)> {
+        self.keys.iter().copied().zip(&self.values)
     }
 }
 

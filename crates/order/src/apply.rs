@@ -20,7 +20,7 @@ use windlass_core::ids::ContinuationToken;
 use windlass_core::machine::Machine;
 use windlass_core::tables::{Table, Tables};
 use windlass_store::fault::StoreFault;
-use windlass_store::tables::DiskTables;
+use windlass_store::tables::{CommittedRows, DiskTables};
 
 /// The row that says how far the log is applied. Written by the log's own implementation, in its own encoding.
 pub(crate) const POSITION_KEY: &[u8] = b"position";
@@ -37,6 +37,7 @@ pub(crate) struct Arrived {
 /// Applies what the log delivers.
 pub(crate) struct Applier {
     machine: RwLock<Machine<DiskTables>>,
+    committed: CommittedRows,
     applied: AtomicU64,
     waiting: Arc<Waiting>,
     role: Arc<Role>,
@@ -56,7 +57,8 @@ impl Applier {
         waiting: Arc<Waiting>,
         role: Arc<Role>,
     ) -> Applier {
-        Applier { machine: RwLock::new(machine), applied: AtomicU64::new(applied), waiting, role }
+        let committed = machine.tables().committed();
+        Applier { machine: RwLock::new(machine), committed, applied: AtomicU64::new(applied), waiting, role }
     }
 
     /// The index of the last entry whose effect a read is sure to see; 0 before the first.
@@ -70,6 +72,11 @@ impl Applier {
     /// If the machine has met a contradiction: what it holds must not be read.
     pub(crate) fn machine(&self) -> RwLockReadGuard<'_, Machine<DiskTables>> {
         self.machine.read().expect("the machine has not met a contradiction")
+    }
+
+    /// The rows as the tables hold them; those of the batch that is being applied come a moment later.
+    pub(crate) const fn committed(&self) -> &CommittedRows {
+        &self.committed
     }
 
     /// Makes everything that is applied durable in the tables.

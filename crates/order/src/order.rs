@@ -28,8 +28,11 @@ use std::time::Duration;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
+use windlass_core::batch::submissions::Submit;
 use windlass_core::entry::{Command, Outcome};
+use windlass_core::ids::SubmissionId;
 use windlass_core::machine::Machine;
+use windlass_core::tables::Table;
 use windlass_store::log::{Disk, Log, LogCounters, RealDisk, Recovered};
 use windlass_store::tables::DiskTables;
 
@@ -255,6 +258,13 @@ impl Order {
     /// If the machine has met a contradiction: what it holds must not be read.
     pub fn read<R>(&self, look: impl FnOnce(&Machine<DiskTables>) -> R) -> R {
         look(&self.inner.applier.machine())
+    }
+
+    /// What is said of a submission, without a look at the machine: nobody waits. What was answered or told a moment ago
+    /// may be missing, until the next look at the machine ends.
+    pub fn about_as_committed(&self, id: SubmissionId) -> Option<Submit> {
+        let row = self.inner.applier.committed().get(Table::Abouts, &id.key())?;
+        Some(Submit::from_row(id, &row))
     }
 
     /// What was done so far.

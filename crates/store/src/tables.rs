@@ -18,6 +18,7 @@
 //! - A keyspace keeps the settings it was created with. A key must not be empty, nor longer than 65,535 bytes.
 
 use crate::fault::StoreFault;
+use fjall::config::{PartitioningPolicy, PinningPolicy};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, btree_map};
@@ -50,6 +51,13 @@ pub struct DiskTables {
 /// One keyspace for each table, in the order of [`Table::ALL`].
 type Keyspaces = [Keyspace; Table::ALL.len()];
 
+/// The committed rows as they are whenever one is read, for readers on any thread.
+#[derive(Clone)]
+pub struct CommittedRows {
+    path: PathBuf,
+    keyspaces: Keyspaces,
+}
+
 /// The committed rows as they were at one moment; they stay so while the machine goes on.
 pub struct TablesView {
     path: PathBuf,
@@ -71,7 +79,15 @@ impl DiskTables {
             .max_cached_files(Some(OPEN_FILES_MAX))
             .open()
             .map_err(fault)?;
-        let options = || KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE_BYTES);
+        let options = || {
+            KeyspaceCreateOptions::default()
+                .max_memtable_size(MEMTABLE_BYTES)
+                // A look at a row that is in no cache reads one block: where it is is known without another.
+                .index_block_pinning_policy(PinningPolicy::all(true))
+                .index_block_partitioning_policy(PartitioningPolicy::all(false))
+                .filter_block_pinning_policy(PinningPolicy::all(true))
+                .filter_block_partitioning_policy(PartitioningPolicy::all(false))
+        };
         let mut keyspaces = Vec::with_capacity(Table::ALL.len());
         for table in Table::ALL {
             keyspaces.push(database.keyspace(table.name(), options).map_err(fault)?);
@@ -98,6 +114,11 @@ impl DiskTables {
             snapshot: self.database.snapshot(),
             keyspaces: self.keyspaces.clone(),
         }
+    }
+
+    /// The committed rows, which can be read while the machine writes.
+    pub fn committed(&self) -> CommittedRows {
+        CommittedRows { path: self.path.clone(), keyspaces: self.keyspaces.clone() }
     }
 
     /// Bytes that the tables take on disk, journals included.
@@ -168,6 +189,14 @@ impl Tables for DiskTables {
             }
         }
         or_stop(&self.path, "write", batch.commit());
+    }
+}
+
+impl CommittedRows {
+    /// The value of a row.
+    pub fn get(&self, table: Table, key: &[u8]) -> Option<Vec<u8>> {
+        let found = self.keyspaces[position(table)].get(key);
+        or_stop(&self.path, "read", found).map(|value| value.to_vec())
     }
 }
 

@@ -16,8 +16,6 @@ use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
 use std::ops::Range;
 
-const WORDS: usize = (CHUNKS_PER_BLOCK / 64) as usize;
-
 /// The number of a block within its submission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BlockNumber(pub u32);
@@ -140,7 +138,8 @@ struct BlockRow {
 pub struct Block {
     places: u16,
     done_count: u16,
-    done: Box<[u64; WORDS]>,
+    /// A bit for each chunk, up to the last one that is done.
+    done: Vec<u64>,
     runs: Vec<Run>,
     troubles: Vec<Trouble>,
 }
@@ -148,12 +147,12 @@ pub struct Block {
 impl Block {
     /// A block of this many chunks of which nothing is known yet.
     pub fn new(places: u16) -> Block {
-        Block { places, done_count: 0, done: Box::new([0; WORDS]), runs: Vec::new(), troubles: Vec::new() }
+        Block { places, done_count: 0, done: Vec::new(), runs: Vec::new(), troubles: Vec::new() }
     }
 
     /// Whether the chunk is done.
     pub fn is_done(&self, place: Place) -> bool {
-        self.done[usize::from(place.0 / 64)] >> (place.0 % 64) & 1 == 1
+        self.done.get(usize::from(place.0 / 64)).is_some_and(|word| word >> (place.0 % 64) & 1 == 1)
     }
 
     /// How many chunks are done.
@@ -189,7 +188,11 @@ impl Block {
     pub(crate) fn accept(&mut self, place: Place, acceptance: Acceptance) {
         assert!(place.0 < self.places && !self.is_done(place), "only a chunk that is not done is accepted");
         self.place_in_runs(place.0, acceptance);
-        self.done[usize::from(place.0 / 64)] |= 1 << (place.0 % 64);
+        let word = usize::from(place.0 / 64);
+        if self.done.len() <= word {
+            self.done.resize(word + 1, 0);
+        }
+        self.done[word] |= 1 << (place.0 % 64);
         self.done_count += 1;
         if let Ok(at) = self.troubles.binary_search_by_key(&place, |trouble| trouble.place) {
             self.troubles.remove(at);
@@ -281,13 +284,17 @@ impl Block {
         let mut block = Block::new(places);
         match row.done {
             Some(bitmap) => {
-                for (word, bytes) in block.done.iter_mut().zip(bitmap.chunks(8)) {
+                let words = bitmap.chunks(8).take(usize::from(places).div_ceil(64));
+                block.done.extend(words.map(|bytes| {
                     let mut eight = [0; 8];
                     eight[..bytes.len()].copy_from_slice(bytes);
-                    *word = u64::from_le_bytes(eight);
-                }
+                    u64::from_le_bytes(eight)
+                }));
             }
-            None => (0..places).for_each(|place| block.done[usize::from(place / 64)] |= 1 << (place % 64)),
+            None => {
+                block.done.resize(usize::from(places).div_ceil(64), 0);
+                (0..places).for_each(|place| block.done[usize::from(place / 64)] |= 1 << (place % 64));
+            }
         }
         let ones: u32 = block.done.iter().map(|word| word.count_ones()).sum();
         block.done_count = u16::try_from(ones).expect("a bitmap of 512 bytes has at most 4,096 ones");

@@ -118,7 +118,7 @@ impl<T: Tables> Machine<T> {
     /// If there is no such submission.
     pub fn about(&self, id: SubmissionId) -> Submit {
         let row = self.tables().get(Table::Abouts, &id.key()).expect("every submission has its about row");
-        rows::decode(Table::Abouts, &id.key(), &row)
+        Submit::from_row(id, &row)
     }
 
     /// Submissions below an id, newest first. O(rows looked at), which is bounded.

@@ -11,7 +11,7 @@
 use super::deck::{Deck, Side};
 use super::strategy::Strategy;
 use super::submissions::Traits;
-use super::values::{FewValues, ValueCounts};
+use super::values::FewValues;
 use super::views::explain::{Elsewhere, Explanation, Subject, SubmissionSeen};
 use super::views::overview::{FieldKnown, FieldSeen, LimitsReached, StrategyInUse};
 use super::views::{self, Candidate, PlanId, Views};
@@ -142,7 +142,8 @@ impl Ready {
 
     /// Takes one chunk out, if it is ready.
     pub fn take_out(&mut self, submission: SubmissionId, chunk: ChunkIndex) -> bool {
-        self.by_id.contains_key(&submission) && self.change(submission, |deck| deck.take_out(chunk))
+        let slot = self.by_id.get(&submission).copied();
+        slot.is_some_and(|slot| self.change_at(slot, |deck| deck.take_out(chunk)))
     }
 
     /// Takes out the submission with all its chunks; none of them is out any more.
@@ -159,6 +160,10 @@ impl Ready {
 
     fn change<R>(&mut self, submission: SubmissionId, change: impl FnOnce(&mut Deck) -> R) -> R {
         let slot = *self.by_id.get(&submission).expect("a submission with ready chunks is known");
+        self.change_at(slot, change)
+    }
+
+    fn change_at<R>(&mut self, slot: u32, change: impl FnOnce(&mut Deck) -> R) -> R {
         let item = self.items[slot as usize].as_mut().expect("a known submission has its item");
         let (len, weight) = (item.deck.len(), item.weight());
         let result = change(&mut item.deck);
@@ -222,8 +227,7 @@ impl Ready {
         self.views.set_weights(field, weights);
     }
 
-    /// Takes out up to `max` chunks that the plan gives next, all of one submission. The caller counts them as out
-    /// before it asks again.
+    /// Takes out up to `max` chunks that the plan gives next, all of one submission, and counts them as out.
     pub fn take(
         &mut self,
         plan: PlanId,
@@ -234,10 +238,11 @@ impl Ready {
         let item = self.items[found.slot as usize].as_ref().expect("a view knows running submissions only");
         let (submission, values) = (item.id, item.values.clone());
         let max = self.views.allowance(found, &values, max);
-        let chunks = self.change(submission, |deck| deck.take(max));
+        let chunks = self.change_at(found.slot, |deck| deck.take(max));
         let handed_out = chunks.len() as u64;
         values.iter().for_each(|value| self.views.values_mut().count_handed_out(value, handed_out));
         self.views.serve(found, &values);
+        chunks.iter().for_each(|_| self.views.count(&values, true));
         Some((submission, chunks))
     }
 
@@ -291,15 +296,6 @@ impl Ready {
     /// The strategies in use.
     pub fn strategies_in_use(&self) -> Vec<StrategyInUse> {
         self.views.strategies_in_use()
-    }
-
-    /// What is known of the values of a field.
-    pub fn counts_by_value(&self, field: &str) -> Vec<(String, ValueCounts)> {
-        let values = self.views.values();
-        let of_field = values.known_field(field).into_iter().flat_map(|field| values.values_of(field));
-        of_field
-            .map(|id| (values.get(id).map(ToString::to_string).unwrap_or_default(), values.counts(id)))
-            .collect()
     }
 
     /// How many views there are, and how many places submissions have in them.

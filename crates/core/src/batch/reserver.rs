@@ -256,7 +256,8 @@ impl Reserver {
             Standing::Holds => self.pass_on(name, reservation),
             // A chunk that waits for its retry has failed under a later attempt: that one is not taken back.
             Standing::Lost if self.ready.take_out(name.submission, name.chunk) => {
-                self.hold(name, reservation)
+                self.hold(name, reservation);
+                self.ready.count(name.submission, true);
             }
             Standing::Lost | Standing::Settled | Standing::Forged => return standing,
         }
@@ -413,18 +414,19 @@ impl Reserver {
         self.came_back.entry(name).or_default().hand_outs += 1;
     }
 
+    /// Notes who holds a chunk that is counted as out.
     fn hold(&mut self, name: ChunkName, reservation: Reservation) {
         self.index(name, reservation.holder);
         let before = self.out.insert(name, reservation);
         assert!(before.is_none(), "a chunk is out once");
-        self.ready.count(name.submission, true);
     }
 
-    fn unhold(&mut self, name: ChunkName) {
-        if let Some(reservation) = self.out.remove(&name) {
-            self.ready.count(name.submission, false);
-            self.unindex(name, reservation.holder);
-        }
+    /// Ends a reservation; false if there is none.
+    fn unhold(&mut self, name: ChunkName) -> bool {
+        let Some(reservation) = self.out.remove(&name) else { return false };
+        self.ready.count(name.submission, false);
+        self.unindex(name, reservation.holder);
+        true
     }
 
     /// Replaces a reservation; the chunk is out all the while.
@@ -462,9 +464,10 @@ impl Reserver {
     }
 
     fn forget(&mut self, name: ChunkName) {
-        self.unhold(name);
-        self.undelay(name);
-        self.ready.take_out(name.submission, name.chunk);
+        if !self.unhold(name) {
+            self.undelay(name);
+            self.ready.take_out(name.submission, name.chunk);
+        }
         self.came_back.remove(&name);
     }
 

@@ -7,11 +7,14 @@
 //! - What is said of a submission is said in its about row; its own row, and while it runs its traits row, agree with it.
 //! - A submission is found by its metadata as it is now, and by nothing else.
 
+use crate::ids::SubmissionId;
 use crate::limits::{
     ATTEMPTS_MAX_DEFAULT, ATTEMPTS_MAX_MAX, CHUNKS_PER_SUBMISSION_MAX, IDEMPOTENCY_KEY_BYTES_MAX,
     INLINE_PAYLOAD_BYTES_MAX, METADATA_FIELD_BYTES_MAX, METADATA_FIELDS_MAX, METADATA_VALUE_BYTES_MAX,
     OBJECT_PREFIX_BYTES_MAX, OPAQUE_BYTES_MAX, RETRY_DELAY_MS_DEFAULT, RETRY_DELAY_MS_MAX,
 };
+use crate::rows;
+use crate::tables::Table;
 use crate::time::At;
 use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
@@ -54,6 +57,14 @@ pub struct Submit {
 }
 
 impl Submit {
+    /// What a submission's row in [`Table::Abouts`] says.
+    ///
+    /// # Panics
+    /// If the row is not one that a machine wrote.
+    pub fn from_row(id: SubmissionId, row: &[u8]) -> Submit {
+        rows::decode(Table::Abouts, &id.key(), row)
+    }
+
     /// A submission of `chunks` chunks with every other setting at its default.
     pub fn new(chunks: u64) -> Submit {
         Submit {

@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! - What is at hand was the machine's word when it was put there, and nothing that was forgotten since.
-//! - Whoever asks after a change was told, or answered, gets what is said since.
+//! - Whoever asks after a change was told, or answered, gets what is said since: the first look after it waits for the
+//!   machine, which brings the change into the tables before it lets go; all others read the tables and wait for nobody.
 
 use crate::limits::ABOUTS_AT_HAND_BYTES_MAX;
 use std::collections::HashMap;
@@ -23,24 +24,33 @@ struct AtHand {
     bytes: usize,
     /// Counts what was forgotten: what was read before something was forgotten is not kept after it.
     forgotten: u64,
+    /// What was forgotten when a look at the machine last ended: the tables have every change up to there.
+    looked_after: u64,
 }
 
 impl Abouts {
     /// What is said of a submission.
     pub fn get(&self, order: &Order, id: SubmissionId) -> Arc<Submit> {
-        self.get_or_read(id, || order.read(|machine| machine.about(id)))
+        self.get_or_read(id, || order.about_as_committed(id), || order.read(|machine| machine.about(id)))
     }
 
-    fn get_or_read(&self, id: SubmissionId, read: impl FnOnce() -> Submit) -> Arc<Submit> {
-        let forgotten = {
+    fn get_or_read(
+        &self,
+        id: SubmissionId,
+        in_tables: impl FnOnce() -> Option<Submit>,
+        in_machine: impl FnOnce() -> Submit,
+    ) -> Arc<Submit> {
+        let (forgotten, looked_after) = {
             let at_hand = self.lock();
             if let Some(about) = at_hand.abouts.get(&id) {
                 return Arc::clone(about);
             }
-            at_hand.forgotten
+            (at_hand.forgotten, at_hand.looked_after)
         };
-        let about = Arc::new(read());
+        let found = if looked_after == forgotten { in_tables() } else { None };
+        let about = Arc::new(found.unwrap_or_else(in_machine));
         let mut at_hand = self.lock();
+        at_hand.looked_after = at_hand.looked_after.max(forgotten);
         // A change may have come between the look at the machine and now, and been told before this could be kept.
         if at_hand.forgotten == forgotten {
             at_hand.keep(id, &about);
@@ -58,7 +68,8 @@ impl Abouts {
     /// A leadership begins: what changed under another one was not told here.
     pub fn forget_all(&self) {
         let mut at_hand = self.lock();
-        *at_hand = AtHand { forgotten: at_hand.forgotten + 1, ..AtHand::default() };
+        at_hand.forgotten += 1;
+        at_hand.drop_all();
     }
 
     fn lock(&self) -> MutexGuard<'_, AtHand> {
@@ -72,10 +83,15 @@ impl AtHand {
         self.drop_one(id);
         let bytes = kept_bytes(about);
         if self.bytes + bytes > ABOUTS_AT_HAND_BYTES_MAX {
-            *self = AtHand { forgotten: self.forgotten, ..AtHand::default() };
+            self.drop_all();
         }
         self.bytes += bytes;
         self.abouts.insert(id, Arc::clone(about));
+    }
+
+    fn drop_all(&mut self) {
+        self.abouts.clear();
+        self.bytes = 0;
     }
 
     fn drop_one(&mut self, id: SubmissionId) {
@@ -113,35 +129,63 @@ mod tests {
         Submit { priority, ..Submit::new(1) }
     }
 
-    fn never_read() -> Submit {
+    fn never_read<T>() -> T {
         panic!("it is at hand")
+    }
+
+    /// Reads what is at hand or in the tables; a look at the machine would be a mistake.
+    fn get_unlooked(abouts: &Abouts, number: u64, in_tables: i64) -> i64 {
+        abouts.get_or_read(id(number), || Some(with_priority(in_tables)), never_read).priority
+    }
+
+    /// Reads what is at hand or in the machine; the tables may be behind.
+    fn get_looked(abouts: &Abouts, number: u64, in_machine: i64) -> i64 {
+        abouts.get_or_read(id(number), never_read, || with_priority(in_machine)).priority
     }
 
     #[test]
     fn what_is_forgotten_is_read_again_and_the_rest_stays_at_hand() {
         let abouts = Abouts::default();
         for number in [1, 2] {
-            abouts.get_or_read(id(number), || with_priority(1));
-            assert_eq!(abouts.get_or_read(id(number), never_read).priority, 1);
+            assert_eq!(get_unlooked(&abouts, number, 1), 1);
+            assert_eq!(abouts.get_or_read(id(number), never_read, never_read).priority, 1);
         }
         abouts.forget(id(1));
-        assert_eq!(abouts.get_or_read(id(1), || with_priority(2)).priority, 2);
-        assert_eq!(abouts.get_or_read(id(2), never_read).priority, 1);
+        assert_eq!(get_looked(&abouts, 1, 2), 2);
+        assert_eq!(abouts.get_or_read(id(2), never_read, never_read).priority, 1);
         abouts.forget_all();
-        assert_eq!(abouts.get_or_read(id(2), || with_priority(3)).priority, 3);
+        assert_eq!(get_looked(&abouts, 2, 3), 3);
         assert_eq!(abouts.lock().bytes, kept_bytes(&with_priority(3)), "what is kept is counted once");
+    }
+
+    #[test]
+    fn after_a_change_the_first_look_waits_for_the_machine_and_the_others_do_not() {
+        let abouts = Abouts::default();
+        abouts.forget(id(1));
+        assert_eq!(get_looked(&abouts, 2, 2), 2, "the tables may lack a change that was told");
+        assert_eq!(get_unlooked(&abouts, 1, 3), 3, "the machine let go: the tables have it");
+    }
+
+    #[test]
+    fn a_submission_that_the_tables_lack_is_looked_for_in_the_machine() {
+        let abouts = Abouts::default();
+        assert_eq!(abouts.get_or_read(id(1), || None, || with_priority(4)).priority, 4);
     }
 
     #[test]
     fn what_was_read_before_a_change_is_not_kept_after_it() {
         let abouts = Abouts::default();
-        let read_before = abouts.get_or_read(id(1), || {
-            let old = with_priority(1);
-            abouts.forget(id(1));
-            old
-        });
+        let read_before = abouts.get_or_read(
+            id(1),
+            || {
+                let old = with_priority(1);
+                abouts.forget(id(1));
+                Some(old)
+            },
+            never_read,
+        );
         assert_eq!(read_before.priority, 1, "it was asked before the change");
-        assert_eq!(abouts.get_or_read(id(1), || with_priority(2)).priority, 2);
-        assert_eq!(abouts.get_or_read(id(1), never_read).priority, 2);
+        assert_eq!(get_looked(&abouts, 1, 2), 2);
+        assert_eq!(abouts.get_or_read(id(1), never_read, never_read).priority, 2);
     }
 }

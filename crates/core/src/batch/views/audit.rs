@@ -179,7 +179,8 @@ fn check_view(view: &View, ready: &[Candidate<'_>], known: Known<'_>) {
         let node = &view.nodes[*place as usize];
         matches!(step_of(view, node), Step::Group(_)).then_some((ValueId(node.number), *place))
     });
-    assert_eq!(view.by_value, grouped.collect(), "the places of a value are known");
+    let known = view.values().flat_map(|value| view.nodes_of(value).map(move |node| (value, node)));
+    assert_eq!(known.collect::<BTreeSet<_>>(), grouped.collect(), "the places of a value are known");
 }
 
 /// The numbers that lead from the root to each leaf, and what should be there.

@@ -83,6 +83,9 @@ pub(super) struct Node {
     pub(super) place: u32,
     pub(super) is_blocked: bool,
     pub(super) submissions: u32,
+    /// The next and the previous node of the same value.
+    next: u32,
+    previous: u32,
     pub(super) shown: Option<Shown>,
     pub(super) pile: Pile,
 }
@@ -105,7 +108,8 @@ pub(super) struct View {
     pub(super) nodes: Vec<Node>,
     pub(super) free: Vec<u32>,
     pub(super) children: BTreeMap<(u32, u32), u32>,
-    pub(super) by_value: BTreeSet<(ValueId, u32)>,
+    /// The first node of each value; the others hang on it.
+    by_value: BTreeMap<ValueId, u32>,
     /// By track.
     pub(super) places: Vec<Places>,
     /// Slots below this are in; the view gives nothing until all are.
@@ -128,7 +132,7 @@ impl View {
             nodes: Vec::new(),
             free: Vec::new(),
             children: BTreeMap::new(),
-            by_value: BTreeSet::new(),
+            by_value: BTreeMap::new(),
             built_to: 0,
             is_built: false,
             look_at_order_from: LOOK_AT_ORDER_FROM,
@@ -278,9 +282,43 @@ impl View {
         if let Step::Group(group) = &self.tracks[track].steps[depth] {
             let value = ValueId(number);
             self.nodes[node as usize].is_blocked = group.is_saturated(value, known.values);
-            self.by_value.insert((value, node));
+            self.link(value, node);
         }
         node
+    }
+
+    /// Puts a node in front of the others of its value.
+    fn link(&mut self, value: ValueId, node: u32) {
+        if let Some(next) = self.by_value.insert(value, node) {
+            self.nodes[node as usize].next = next;
+            self.nodes[next as usize].previous = node;
+        }
+    }
+
+    fn unlink(&mut self, value: ValueId, node: u32) {
+        let Node { next, previous, .. } = self.nodes[node as usize];
+        if next != NOWHERE {
+            self.nodes[next as usize].previous = previous;
+        }
+        if previous != NOWHERE {
+            self.nodes[previous as usize].next = next;
+        } else if self.by_value.get(&value) == Some(&node) {
+            match next {
+                NOWHERE => self.by_value.remove(&value),
+                next => self.by_value.insert(value, next),
+            };
+        }
+    }
+
+    /// The values that it knows, for the audit.
+    pub(super) fn values(&self) -> impl Iterator<Item = ValueId> {
+        self.by_value.keys().copied()
+    }
+
+    /// The nodes where a value stands.
+    pub(super) fn nodes_of(&self, value: ValueId) -> impl Iterator<Item = u32> {
+        let next = |node: &u32| Some(self.nodes[*node as usize].next).filter(|next| *next != NOWHERE);
+        std::iter::successors(self.by_value.get(&value).copied(), next)
     }
 
     fn new_node(&mut self, parent: u32, number: u32, track: usize, depth: usize) -> u32 {
@@ -292,6 +330,8 @@ impl View {
             place: NOWHERE,
             is_blocked: false,
             submissions: 0,
+            next: NOWHERE,
+            previous: NOWHERE,
             shown: None,
             pile: self.pile_at(track, depth),
         };
@@ -329,7 +369,7 @@ impl View {
         it.pile = Pile::Weighted(Weighted::default());
         let (parent, number) = (it.parent, it.number);
         self.children.remove(&(parent, number));
-        self.by_value.remove(&(ValueId(number), node));
+        self.unlink(ValueId(number), node);
         self.free.push(node);
     }
 
@@ -424,18 +464,15 @@ impl View {
 
     /// Looks again at every place where a value stands: it may be saturated now, or free, or have had a turn.
     pub(super) fn look_at(&mut self, value: ValueId, known: Known<'_>) {
-        let first = self.by_value.range((value, 0)..).next().copied();
-        let Some((_, mut node)) = first.filter(|it| it.0 == value) else { return };
-        loop {
+        let mut node = self.by_value.get(&value).copied().unwrap_or(NOWHERE);
+        while node != NOWHERE {
             let it = &self.nodes[node as usize];
+            let next = it.next;
             if let Step::Group(group) = &self.tracks[it.track as usize].steps[it.depth as usize - 1] {
                 self.nodes[node as usize].is_blocked = group.is_saturated(value, known.values);
                 self.carry_up(node, known);
             }
-            match self.by_value.range((value, node + 1)..).next() {
-                Some((next_value, next)) if *next_value == value => node = *next,
-                Some(_) | None => return,
-            }
+            node = next;
         }
     }
 

@@ -77,11 +77,6 @@ impl View {
         self.parents(node).all(|node| !self.node(node).is_blocked)
     }
 
-    /// The nodes where a value stands.
-    pub(super) fn nodes_of(&self, value: ValueId) -> impl Iterator<Item = u32> {
-        self.by_value.range((value, 0)..=(value, u32::MAX)).map(|it| it.1)
-    }
-
     /// Everything that limits hold back. A value without work is at its limit only while nothing at all may go out, so
     /// otherwise those in work are looked at.
     pub(super) fn blocked(&self, values: &Values) -> Blocked {
