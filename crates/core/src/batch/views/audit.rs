@@ -4,7 +4,7 @@
 
 use super::piles::Sorted;
 use super::tracks::Step;
-use super::view::{Candidate, Known, Node, Pile, ROOT, Shown, View};
+use super::view::{Candidate, Known, NOWHERE, Node, Pile, ROOT, Shown, View};
 use super::{ViewId, Views, groups_of};
 use crate::batch::values::{FieldId, ValueCounts, ValueId, Values};
 use std::collections::{BTreeMap, BTreeSet};
@@ -270,16 +270,23 @@ fn check_branch(view: &View, place: u32) {
         }
         Pile::Weighted(pile) => {
             let held: BTreeMap<u32, u64> = pile.iter().map(|(weight, child)| (child, weight)).collect();
+            let showing: BTreeMap<u32, u64> = held.clone().into_iter().filter(|it| it.1 > 0).collect();
             let expected = children().map(|(child, _, shown)| match shown {
                 Shown::Weight(weight) => (child, weight),
                 Shown::Key(_) => panic!("a child shows what its parent goes by"),
             });
-            assert_eq!(held, expected.collect(), "a pile has the children that show something");
+            assert_eq!(showing, expected.collect(), "a pile has the children that show something");
             assert_eq!(pile.total(), held.values().sum::<u64>());
             let elements: Vec<u32> = pile.iter().map(|(_, child)| child).collect();
-            for (child, node, _) in children() {
-                assert_eq!(elements[node.place as usize], child, "a place is where it says");
+            let placed = children_of(view, place).filter(|it| view.nodes[it.1 as usize].place != NOWHERE);
+            let placed: Vec<u32> = placed.map(|it| it.1).collect();
+            for child in &placed {
+                assert_eq!(
+                    elements[view.nodes[*child as usize].place as usize], *child,
+                    "a place is where it says"
+                );
             }
+            assert_eq!(placed.len(), held.len(), "nobody else has a place");
         }
         Pile::Headed(_) => panic!("a branch holds children"),
     }

@@ -7,7 +7,8 @@
 //!
 //! Invariants
 //! - A submission is in the leaf of each track that it matches exactly if it has a ready chunk.
-//! - What a node shows is what can be computed from its children; it is in its parent's pile exactly if it shows something.
+//! - What a node shows is what can be computed from its children; it is in its parent's pile if it shows something, and in
+//!   one that goes by weight it keeps its place, with no weight, until it is removed.
 //! - A node is blocked exactly if its value is saturated.
 //!
 //! With n submissions, g groups and p the number of places where a value stands (1 for nested fields such as company and
@@ -79,7 +80,7 @@ pub(super) struct Node {
     pub(super) track: u16,
     /// How many steps it is below the root.
     pub(super) depth: u16,
-    /// Its place in the parent's pile, if that one goes by weight.
+    /// Its place in the parent's pile, if that one goes by weight and it has shown something yet.
     pub(super) place: u32,
     pub(super) is_blocked: bool,
     pub(super) submissions: u32,
@@ -367,7 +368,13 @@ impl View {
         let it = &mut self.nodes[node as usize];
         assert!(it.shown.is_none(), "a node without submissions shows nothing");
         it.pile = Pile::Weighted(Weighted::default());
-        let (parent, number) = (it.parent, it.number);
+        let (parent, number, place) = (it.parent, it.number, it.place);
+        if place != NOWHERE
+            && let Pile::Weighted(pile) = &mut self.nodes[parent as usize].pile
+            && let Some(moved) = pile.remove(place)
+        {
+            self.nodes[moved as usize].place = place;
+        }
         self.children.remove(&(parent, number));
         self.unlink(ValueId(number), node);
         self.free.push(node);
@@ -384,15 +391,12 @@ impl View {
             self.nodes[node as usize].shown = now;
             let place = self.nodes[node as usize].place;
             match (&mut self.nodes[parent as usize].pile, before, now) {
-                (Pile::Weighted(pile), Some(_), Some(Shown::Weight(weight))) => pile.set(place, weight),
-                (Pile::Weighted(pile), None, Some(Shown::Weight(weight))) => {
+                (Pile::Weighted(pile), None, Some(Shown::Weight(weight))) if place == NOWHERE => {
                     self.nodes[node as usize].place = pile.push(weight, node);
                 }
-                (Pile::Weighted(pile), Some(_), None) => {
-                    if let Some(moved) = pile.remove(place) {
-                        self.nodes[moved as usize].place = place;
-                    }
-                }
+                (Pile::Weighted(pile), _, Some(Shown::Weight(weight))) => pile.set(place, weight),
+                // It comes back sooner or later: others need not move for it.
+                (Pile::Weighted(pile), _, None) => pile.set(place, 0),
                 (Pile::Keyed(pile), before, now) => {
                     if let Some(Shown::Key(key)) = before {
                         pile.remove(key, node);
