@@ -38,8 +38,8 @@ pub const RESERVES_PER_SESSION_MAX: usize = 64;
 /// Reports of one session that may be on their way through the log; then the session is not read until some are answered.
 pub const REPORTS_PER_SESSION_MAX: usize = 256;
 
-/// Memory for what is said of submissions that are being handed out: 100,000 of them with a few fields each.
-pub const ABOUTS_AT_HAND_BYTES_MAX: usize = 48 * 1_024 * 1_024;
+/// Memory for what is said of submissions that are being handed out: 60,000 of them with a few fields each.
+pub const ABOUTS_AT_HAND_BYTES_MAX: u64 = 32 * 1_024 * 1_024;
 
 /// A frame of work is cut off here and goes on in the next.
 pub const WORK_FRAME_BYTES: usize = 512 * 1_024;

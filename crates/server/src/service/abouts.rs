@@ -6,7 +6,8 @@
 //!   machine, which brings the change into the tables before it lets go; all others read the tables and wait for nobody.
 
 use crate::limits::ABOUTS_AT_HAND_BYTES_MAX;
-use std::collections::HashMap;
+use quick_cache::Weighter;
+use quick_cache::unsync::Cache;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windlass_core::batch::submissions::{Input, Submit};
 use windlass_core::ids::SubmissionId;
@@ -18,10 +19,9 @@ pub struct Abouts {
     at_hand: Mutex<AtHand>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct AtHand {
-    abouts: HashMap<SubmissionId, Arc<Submit>>,
-    bytes: usize,
+    abouts: Cache<SubmissionId, Arc<Submit>, Bytes>,
     /// Counts what was forgotten: what was read before something was forgotten is not kept after it.
     forgotten: u64,
     /// What was forgotten when a look at the machine last ended: the tables have every change up to there.
@@ -53,7 +53,7 @@ impl Abouts {
         at_hand.looked_after = at_hand.looked_after.max(forgotten);
         // A change may have come between the look at the machine and now, and been told before this could be kept.
         if at_hand.forgotten == forgotten {
-            at_hand.keep(id, &about);
+            at_hand.abouts.insert(id, Arc::clone(&about));
         }
         about
     }
@@ -62,14 +62,14 @@ impl Abouts {
     pub fn forget(&self, id: SubmissionId) {
         let mut at_hand = self.lock();
         at_hand.forgotten += 1;
-        at_hand.drop_one(id);
+        at_hand.abouts.remove(&id);
     }
 
     /// A leadership begins: what changed under another one was not told here.
     pub fn forget_all(&self) {
         let mut at_hand = self.lock();
         at_hand.forgotten += 1;
-        at_hand.drop_all();
+        at_hand.abouts.clear();
     }
 
     fn lock(&self) -> MutexGuard<'_, AtHand> {
@@ -77,32 +77,24 @@ impl Abouts {
     }
 }
 
-impl AtHand {
-    fn keep(&mut self, id: SubmissionId, about: &Arc<Submit>) {
-        // Another reader may have put it there meanwhile.
-        self.drop_one(id);
-        let bytes = kept_bytes(about);
-        if self.bytes + bytes > ABOUTS_AT_HAND_BYTES_MAX {
-            self.drop_all();
-        }
-        self.bytes += bytes;
-        self.abouts.insert(id, Arc::clone(about));
-    }
-
-    fn drop_all(&mut self) {
-        self.abouts.clear();
-        self.bytes = 0;
-    }
-
-    fn drop_one(&mut self, id: SubmissionId) {
-        if let Some(about) = self.abouts.remove(&id) {
-            self.bytes -= kept_bytes(&about);
-        }
+impl Default for AtHand {
+    fn default() -> AtHand {
+        /// One with a few short fields; the cache only plans by it.
+        const USUAL_BYTES: u64 = 512;
+        let items = usize::try_from(ABOUTS_AT_HAND_BYTES_MAX / USUAL_BYTES).expect("they fit into memory");
+        let abouts = Cache::with_weighter(items, ABOUTS_AT_HAND_BYTES_MAX, Bytes);
+        AtHand { abouts, forgotten: 0, looked_after: 0 }
     }
 }
 
-fn kept_bytes(about: &Submit) -> usize {
-    size_of::<Submit>() + about_bytes(about)
+/// Weighs what is kept by the memory that it takes.
+#[derive(Debug, Clone)]
+struct Bytes;
+
+impl Weighter<SubmissionId, Arc<Submit>> for Bytes {
+    fn weight(&self, _: &SubmissionId, about: &Arc<Submit>) -> u64 {
+        (size_of::<Submit>() + about_bytes(about)) as u64
+    }
 }
 
 /// About how many bytes an `about` takes, in memory and in a frame of work.
@@ -155,7 +147,7 @@ mod tests {
         assert_eq!(abouts.get_or_read(id(2), never_read, never_read).priority, 1);
         abouts.forget_all();
         assert_eq!(get_looked(&abouts, 2, 3), 3);
-        assert_eq!(abouts.lock().bytes, kept_bytes(&with_priority(3)), "what is kept is counted once");
+        assert_eq!(abouts.lock().abouts.len(), 1, "what was forgotten is not kept");
     }
 
     #[test]
