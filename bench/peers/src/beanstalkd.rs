@@ -1,7 +1,7 @@
 //! beanstalkd: its text protocol, spoken by hand.
 
 use crate::process::{self, Process};
-use crate::system::{Consumer, Mode, Server, System, Tally, key};
+use crate::system::{Consumer, Mode, ONE_EXCHANGE, Server, System, Tally, key};
 use anyhow::{Context, bail};
 use async_trait::async_trait;
 use rustix::process::Signal;
@@ -31,8 +31,11 @@ impl System for Beanstalkd {
         process::version(Path::new("beanstalkd"), "-v")
     }
 
-    fn ways(&self, _mode: Mode, _consumers: usize) -> Vec<&'static str> {
-        vec!["tube"]
+    fn ways(&self, mode: Mode, _consumers: usize) -> Vec<&'static str> {
+        match mode {
+            Mode::OneByOne => vec!["two exchanges", ONE_EXCHANGE],
+            Mode::Recommended => vec!["pipelined"],
+        }
     }
 
     fn ways_in(&self) -> Vec<&'static str> {
@@ -94,18 +97,14 @@ impl Server for Running {
         Ok(filled)
     }
 
-    async fn consumers(
-        &self,
-        mode: Mode,
-        _way: &str,
-        count: usize,
-    ) -> anyhow::Result<Vec<Box<dyn Consumer>>> {
+    async fn consumers(&self, mode: Mode, way: &str, count: usize) -> anyhow::Result<Vec<Box<dyn Consumer>>> {
         let mut consumers: Vec<Box<dyn Consumer>> = Vec::new();
         for _ in 0..count {
             let connection = Connection::open(self.port).await?;
             consumers.push(match mode {
+                Mode::OneByOne if way == ONE_EXCHANGE => Box::new(Pipelined::new(connection, 1)),
                 Mode::OneByOne => Box::new(OneByOne(connection)),
-                Mode::Recommended => Box::new(Pipelined { connection, held: Vec::new() }),
+                Mode::Recommended => Box::new(Pipelined::new(connection, PIPELINE)),
             });
         }
         Ok(consumers)
@@ -172,7 +171,14 @@ impl Consumer for OneByOne {
 /// Deletes what it holds and reserves as much again, in one round trip.
 struct Pipelined {
     connection: Connection,
+    count: usize,
     held: Vec<u64>,
+}
+
+impl Pipelined {
+    const fn new(connection: Connection, count: usize) -> Pipelined {
+        Pipelined { connection, count, held: Vec::new() }
+    }
 }
 
 #[async_trait]
@@ -182,7 +188,7 @@ impl Consumer for Pipelined {
         for id in &self.held {
             commands.extend(format!("delete {id}\r\n").into_bytes());
         }
-        for _ in 0..PIPELINE {
+        for _ in 0..self.count {
             commands.extend(b"reserve-with-timeout 0\r\n");
         }
         self.connection.writer.write_all(&commands).await?;
@@ -190,7 +196,7 @@ impl Consumer for Pipelined {
             self.connection.deleted().await?;
             tally.chunks += 1;
         }
-        for _ in 0..PIPELINE {
+        for _ in 0..self.count {
             self.held.extend(self.connection.reserved().await?);
         }
         Ok(!self.held.is_empty())

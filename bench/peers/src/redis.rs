@@ -1,7 +1,7 @@
 //! Redis streams: a consumer group; an entry that is done is acknowledged and deleted.
 
 use crate::process::{self, Process};
-use crate::system::{Consumer, Mode, Server, System, Tally, key};
+use crate::system::{Consumer, Mode, ONE_EXCHANGE, Server, System, Tally, key};
 use anyhow::Context;
 use async_trait::async_trait;
 use redis::aio::MultiplexedConnection;
@@ -36,7 +36,7 @@ impl System for Redis {
 
     fn ways(&self, mode: Mode, _consumers: usize) -> Vec<&'static str> {
         match mode {
-            Mode::OneByOne => vec!["COUNT 1"],
+            Mode::OneByOne => vec!["COUNT 1", ONE_EXCHANGE],
             Mode::Recommended => vec![BY_BATCH, BY_LARGE_BATCH],
         }
     }
@@ -124,13 +124,14 @@ impl Server for Running {
         for nth in 0..count {
             let connection = connect(&self.client).await.context("connecting a consumer")?;
             let group = Group { connection, name: format!("consumer-{nth}") };
+            let count = match way {
+                ONE_EXCHANGE => 1,
+                BY_BATCH => BATCH,
+                _ => LARGE_BATCH,
+            };
             consumers.push(match mode {
-                Mode::OneByOne => Box::new(OneByOne(group)),
-                Mode::Recommended => Box::new(Batched {
-                    group,
-                    count: if way == BY_BATCH { BATCH } else { LARGE_BATCH },
-                    held: Vec::new(),
-                }),
+                Mode::OneByOne if way != ONE_EXCHANGE => Box::new(OneByOne(group)),
+                Mode::OneByOne | Mode::Recommended => Box::new(Batched { group, count, held: Vec::new() }),
             });
         }
         Ok(consumers)

@@ -181,5 +181,8 @@ pub(crate) fn key(nth: u64) -> String {
     format!("{PREFIX}/{nth:026}")
 }
 
+/// One by one where the next chunk comes with the acknowledgement of the last: what is acknowledged and asked for goes in one
+/// message, and the server does the one after the other.
+pub(crate) const ONE_EXCHANGE: &str = "one exchange";
 /// Where the objects would be.
 pub(crate) const PREFIX: &str = "bench/objects";

@@ -1,7 +1,7 @@
 //! Windlass: its own client, over the consumers' socket.
 
 use crate::process::{self, Process};
-use crate::system::{Consumer, Mode, PREFIX, Server, System, Tally};
+use crate::system::{Consumer, Mode, ONE_EXCHANGE, PREFIX, Server, System, Tally};
 use anyhow::{Context, bail};
 use async_trait::async_trait;
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -49,7 +49,7 @@ impl System for Windlass {
 
     fn ways(&self, mode: Mode, _consumers: usize) -> Vec<&'static str> {
         match mode {
-            Mode::OneByOne => vec![SOCKET],
+            Mode::OneByOne => vec![SOCKET, ONE_EXCHANGE],
             Mode::Recommended => vec![SOCKET, BY_DEFAULT],
         }
     }
@@ -115,6 +115,7 @@ impl Server for Running {
             let socket = ConsumeSocket::connect(&self.client, &format!("bench {nth}"), None).await?.0;
             let left = self.left.clone();
             consumers.push(match mode {
+                Mode::OneByOne if way == ONE_EXCHANGE => Box::new(OneExchange::new(socket, left)),
                 Mode::OneByOne => Box::new(OneByOne { socket, left, request: 0 }),
                 Mode::Recommended => Box::new(Pipelined::new(socket, left)),
             });
@@ -125,6 +126,11 @@ impl Server for Running {
 
 fn reserve(request: u64, max: u32) -> ClientFrame {
     ClientFrame::Reserve { request, max, strategy: "\"OldestFirst\"".into(), after_reports: false }
+}
+
+/// Asks for a chunk that is handed out when what was reported before is acknowledged.
+fn reserve_after_reports(request: u64) -> ClientFrame {
+    ClientFrame::Reserve { request, max: 1, strategy: "\"OldestFirst\"".into(), after_reports: true }
 }
 
 fn completion(request: u64, work: WorkOf) -> ClientFrame {
@@ -174,6 +180,61 @@ impl Consumer for OneByOne {
         };
         tally.completed(began);
         Ok(true)
+    }
+}
+
+/// Reports its chunk and asks for the next in one message; that one comes with the acknowledgement.
+struct OneExchange {
+    sender: ConsumeSender,
+    receiver: ConsumeReceiver,
+    left: Arc<AtomicI64>,
+    request: u64,
+    held: Option<WorkOf>,
+}
+
+impl OneExchange {
+    fn new(socket: ConsumeSocket, left: Arc<AtomicI64>) -> OneExchange {
+        let (sender, receiver) = socket.split();
+        OneExchange { sender, receiver, left, request: 0, held: None }
+    }
+
+    async fn receive(&mut self) -> anyhow::Result<ServerFrame> {
+        loop {
+            match self.receiver.receive().await?.context("the server closed")? {
+                ServerFrame::Heartbeat {} => {}
+                answer => return Ok(answer),
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Consumer for OneExchange {
+    async fn round(&mut self, tally: &mut Tally) -> anyhow::Result<bool> {
+        let has_more = self.left.fetch_sub(1, Ordering::Relaxed) > 0;
+        let reported = self.held.take();
+        let is_reporting = reported.is_some();
+        self.request += 1;
+        if let Some(work) = reported {
+            self.sender.feed(&completion(self.request, work)).await?;
+        }
+        if has_more {
+            self.sender.feed(&reserve_after_reports(self.request)).await?;
+        }
+        self.sender.flush().await?;
+        if is_reporting {
+            match self.receive().await? {
+                ServerFrame::Settled { verdicts, .. } => tally.chunks += accepted(&verdicts)?,
+                other => bail!("a completion was answered with {other:?}"),
+            }
+        }
+        if has_more {
+            match self.receive().await? {
+                ServerFrame::Work { mut work, .. } if work.len() == 1 => self.held = Some(work.remove(0)),
+                other => bail!("a reserve was answered with {other:?}"),
+            }
+        }
+        Ok(has_more)
     }
 }
 

@@ -1,7 +1,9 @@
 //! Metrics: what is counted as it happens, and what is looked up when somebody asks.
 
+use metrics::{Counter, counter};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
-use std::sync::OnceLock;
+use std::collections::BTreeMap;
+use std::sync::{LazyLock, OnceLock, PoisonError, RwLock};
 use windlass_api::json::StatusInfo;
 use windlass_order::OrderCounters;
 
@@ -14,6 +16,26 @@ pub fn recorder() -> &'static PrometheusHandle {
         describe();
         handle
     })
+}
+
+// Looked up once, not for each chunk. Nobody counts before the node that installs the recorder has begun.
+/// Chunks handed out.
+pub static RESERVED_CHUNKS: LazyLock<Counter> = LazyLock::new(|| counter!("windlass_reserved_chunks_total"));
+/// Chunks whose completion was accepted.
+pub static COMPLETED_CHUNKS: LazyLock<Counter> =
+    LazyLock::new(|| counter!("windlass_completed_chunks_total"));
+/// Attempts whose failure was counted.
+pub static FAILED_ATTEMPTS: LazyLock<Counter> = LazyLock::new(|| counter!("windlass_failed_attempts_total"));
+
+/// Counts a command that was put through the log.
+pub fn count_command(name: &'static str) {
+    static BY_NAME: RwLock<BTreeMap<&str, Counter>> = RwLock::new(BTreeMap::new());
+    if let Some(known) = BY_NAME.read().unwrap_or_else(PoisonError::into_inner).get(name) {
+        return known.increment(1);
+    }
+    let counter = counter!("windlass_commands_total", "command" => name);
+    counter.increment(1);
+    BY_NAME.write().unwrap_or_else(PoisonError::into_inner).insert(name, counter);
 }
 
 fn describe() {

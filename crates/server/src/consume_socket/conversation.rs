@@ -11,6 +11,7 @@
 
 use super::work;
 use crate::limits::{REPORTS_PER_SESSION_MAX, RESERVES_PER_SESSION_MAX};
+use crate::metrics;
 use crate::roles::dispatcher::{Ask, Asker, Event, ToSession};
 use crate::service::Service;
 use crate::service::reserve::{Report, check_reserve};
@@ -181,44 +182,49 @@ impl Conversation {
         drop(self.socket.close().await);
     }
 
-    /// Takes in what is there, writes what there is to say, and again until neither is possible.
+    /// Takes in what is there and writes what there is to say, again if there was too much of it for one go.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<End> {
         loop {
-            let mut is_moving = false;
-            if self.unwritten.len() < UNWRITTEN_MAX {
-                match self.take_in(context) {
-                    Ok(has_some) => is_moving = has_some,
-                    Err(end) => return Poll::Ready(end),
-                }
+            if !self.has_much_to_say()
+                && let Err(end) = self.take_in(context)
+            {
+                return Poll::Ready(end);
             }
-            // Everything that was taken in is answered by one flush.
-            if is_moving && self.unwritten.len() < UNWRITTEN_MAX {
-                continue;
+            let had_much_to_say = self.has_much_to_say();
+            if let Err(end) = self.write(context) {
+                return Poll::Ready(end);
             }
-            match self.write(context) {
-                Ok(true) => {}
-                Ok(false) => return Poll::Pending,
-                Err(end) => return Poll::Ready(end),
+            if !had_much_to_say || self.has_much_to_say() {
+                return Poll::Pending;
             }
         }
     }
 
-    fn take_in(&mut self, context: &mut Context<'_>) -> Result<bool, End> {
-        let has_work = self.take_work(context)?;
-        let has_outcomes = self.take_outcomes(context)?;
-        let has_frames = self.take_frames(context)?;
-        Ok(has_work || has_outcomes || has_frames)
+    fn has_much_to_say(&self) -> bool {
+        self.unwritten.len() >= UNWRITTEN_MAX
     }
 
-    /// Writes as much as the connection takes. Whether there may be more to do.
-    fn write(&mut self, context: &mut Context<'_>) -> Result<bool, End> {
-        let mut has_moved = false;
+    /// Takes in all that is there, in the order in which one thing brings the next: a frame a report, its outcome a reserve,
+    /// and that one work. Whatever comes later wakes the task.
+    fn take_in(&mut self, context: &mut Context<'_>) -> Result<(), End> {
+        loop {
+            let has_all_frames = self.take_frames(context)?;
+            self.take_outcomes(context)?;
+            self.take_work(context)?;
+            if has_all_frames || !self.has_room() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Writes as much as the connection takes.
+    fn write(&mut self, context: &mut Context<'_>) -> Result<(), End> {
         while !self.unwritten.is_empty() {
             match Pin::new(&mut self.socket).poll_ready(context) {
                 Poll::Ready(Ok(())) => {
                     let message = self.unwritten.pop_front().expect("it is not empty");
                     Pin::new(&mut self.socket).start_send(message).map_err(|_| End::Gone)?;
-                    (self.is_flushing, has_moved) = (true, true);
+                    self.is_flushing = true;
                 }
                 Poll::Ready(Err(_)) => return Err(End::Gone),
                 Poll::Pending => break,
@@ -231,7 +237,7 @@ impl Conversation {
                 Poll::Pending => self.be_patient(context)?,
             }
         }
-        Ok(has_moved)
+        Ok(())
     }
 
     /// A consumer that does not read would keep its buffers and its place for ever.
@@ -244,15 +250,13 @@ impl Conversation {
         }
     }
 
-    fn take_work(&mut self, context: &mut Context<'_>) -> Result<bool, End> {
-        let mut has_some = false;
+    fn take_work(&mut self, context: &mut Context<'_>) -> Result<(), End> {
         while let Poll::Ready(Some(to_session)) = self.work.poll_recv(context) {
-            has_some = true;
             match to_session {
                 ToSession::Work { request, hand_outs } => {
                     self.reserves -= 1;
                     let chunks: usize = hand_outs.iter().map(|it| it.chunks.len()).sum();
-                    metrics::counter!("windlass_reserved_chunks_total").increment(chunks as u64);
+                    metrics::RESERVED_CHUNKS.increment(chunks as u64);
                     for frame in work::frames_of(&self.service, request, &hand_outs) {
                         self.say(&frame);
                     }
@@ -272,13 +276,11 @@ impl Conversation {
                 }
             }
         }
-        Ok(has_some)
+        Ok(())
     }
 
-    fn take_outcomes(&mut self, context: &mut Context<'_>) -> Result<bool, End> {
-        let mut has_some = false;
+    fn take_outcomes(&mut self, context: &mut Context<'_>) -> Result<(), End> {
         while let Poll::Ready(Some((number, outcome))) = Pin::new(&mut self.reports).poll_next(context) {
-            has_some = true;
             self.unanswered.remove(&number);
             if let Some(frame) = outcome.map_err(End::Told)? {
                 self.say(&frame);
@@ -288,21 +290,19 @@ impl Conversation {
             && self.unanswered.first().is_none_or(|unanswered| *unanswered >= first.below)
             && let Some(held) = self.held.pop_front()
         {
-            has_some = true;
             self.service.dispatcher().send(Event::Reserve(held.ask));
         }
-        Ok(has_some)
+        Ok(())
     }
 
+    /// Whether there are no more frames; there may be if there is no room for them.
     fn take_frames(&mut self, context: &mut Context<'_>) -> Result<bool, End> {
-        let mut has_some = false;
         while self.has_room() {
             let message = match Pin::new(&mut self.socket).poll_next(context) {
                 Poll::Ready(Some(message)) => message,
                 Poll::Ready(None) => return Err(End::Gone),
-                Poll::Pending => break,
+                Poll::Pending => return Ok(true),
             };
-            has_some = true;
             match message {
                 Ok(Message::Binary(bytes)) => {
                     self.note_seen();
@@ -323,13 +323,13 @@ impl Conversation {
                 Err(error) => return Err(End::Told(Goodbye::protocol(error.to_string()))),
             }
         }
-        Ok(has_some)
+        Ok(false)
     }
 
     /// Whether another frame may be read. A session with a report under way is woken when that one is answered.
     fn has_room(&self) -> bool {
         let has_share = self.unanswered.is_empty() || !self.service.has_many_reports();
-        has_share && self.unanswered.len() < REPORTS_PER_SESSION_MAX && self.unwritten.len() < UNWRITTEN_MAX
+        has_share && self.unanswered.len() < REPORTS_PER_SESSION_MAX && !self.has_much_to_say()
     }
 
     /// Tells the Dispatcher that the consumer lives, a few times for each heartbeat and not for each frame.

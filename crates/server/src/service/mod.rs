@@ -11,6 +11,7 @@ pub mod weights;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::limits::REPORTS_MAX;
+use crate::metrics;
 use crate::roles::Roles;
 use crate::roles::announcer::Announcer;
 use crate::roles::dispatcher::{DispatcherHandle, DispatcherStatus, Event};
@@ -152,7 +153,7 @@ impl Service {
     pub async fn propose(&self, command: Command) -> Result<Outcome, Problem> {
         let name = command.name();
         let result = self.inner.order.propose(command).await;
-        metrics::counter!("windlass_commands_total", "command" => name).increment(1);
+        metrics::count_command(name);
         match result {
             Ok(Outcome::Refused(refusal)) => Err(problem_of_refusal(&refusal)),
             Ok(outcome) => Ok(outcome),

@@ -4,6 +4,7 @@ use super::Service;
 use super::abouts::about_bytes;
 use super::batch::unexpected;
 use crate::limits::{LEASE_COVER_MS, LEASE_MS_MAX, LEASE_MS_MIN, RESERVE_ANSWER_BYTES, RESERVE_WAIT_MS_MAX};
+use crate::metrics;
 use crate::roles::dispatcher::{Ask, Asker, Event};
 use futures_util::future::BoxFuture;
 use std::collections::BTreeMap;
@@ -84,7 +85,7 @@ impl Service {
             Ok(Ok(Err(problem))) => return Err(Problem::new(ProblemCode::StrategyInvalid, problem)),
             Ok(Err(_)) | Err(_) => Vec::new(),
         };
-        metrics::counter!("windlass_reserved_chunks_total").increment(reservations.len() as u64);
+        metrics::RESERVED_CHUNKS.increment(reservations.len() as u64);
         Ok(ReserveResponse { reservations })
     }
 
@@ -161,7 +162,7 @@ impl Service {
         }
         let verdicts = weave(settled, decided.into_iter());
         let accepted = verdicts.iter().filter(|verdict| **verdict == Verdict::Accepted).count();
-        metrics::counter!("windlass_completed_chunks_total").increment(accepted as u64);
+        metrics::COMPLETED_CHUNKS.increment(accepted as u64);
         Ok(verdicts)
     }
 
@@ -205,7 +206,7 @@ impl Service {
             self.release(uncounted).await?;
         }
         let accepted = verdicts.iter().filter(|verdict| **verdict == Verdict::Accepted).count();
-        metrics::counter!("windlass_failed_attempts_total").increment(accepted as u64);
+        metrics::FAILED_ATTEMPTS.increment(accepted as u64);
         Ok(verdicts)
     }
 
