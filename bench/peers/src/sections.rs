@@ -11,6 +11,9 @@ use std::time::Duration;
 /// A way that was so much slower than the best in the first repetition is not repeated.
 const HOPELESS_BELOW: f64 = 0.7;
 
+/// Nor is one that is so many times slower than Windlass: no noise makes up for that.
+const FAR_BEHIND: f64 = 20.0;
+
 /// Consumers against throughput, in one mode.
 pub(crate) async fn loads(
     options: &Options,
@@ -71,8 +74,14 @@ fn is_hopeless(figures: &Figures, system: &str, mode: Mode, consumers: usize, wa
         .filter(|it| it.system == system && it.mode == mode && it.consumers == consumers)
         .map(|it| it.rates[0])
         .fold(0.0, f64::max);
+    let ours = figures
+        .loads
+        .iter()
+        .filter(|it| it.system == WINDLASS && it.mode == mode && it.consumers == consumers)
+        .map(|it| it.rates[0])
+        .fold(0.0, f64::max);
     // Windlass' two ways are two rows of the table.
-    system != WINDLASS && rate(way) < HOPELESS_BELOW * best
+    system != WINDLASS && (rate(way) < HOPELESS_BELOW * best || rate(way) * FAR_BEHIND < ours)
 }
 
 fn note(figures: &mut Figures, system: &str, task: &Task, done: &Done, sync_us: f64) {
