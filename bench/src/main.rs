@@ -53,6 +53,14 @@ enum Set {
 }
 
 impl Set {
+    const fn title(self) -> &'static str {
+        match self {
+            Set::Usual => "Benchmarks",
+            Set::Strategies => "Benchmarks: what a reserve costs",
+            Set::TenMillion => "Benchmarks: ten million submissions",
+        }
+    }
+
     /// What a person types to run it.
     const fn target(self) -> &'static str {
         match self {
@@ -77,7 +85,7 @@ async fn main() -> anyhow::Result<()> {
     let figures = sections::run(&options).await?;
     print!("{}", report::table(&figures));
     if options.only.is_empty() && options.strategy.is_empty() {
-        std::fs::write(&options.report, report::page(&figures, options.set.target(), options.seconds))?;
+        std::fs::write(&options.report, report::page(&figures, options.set, options.seconds))?;
         eprintln!("written to {}", options.report.display());
     }
     let missed: Vec<&str> = figures.iter().filter(|it| !it.holds()).map(|it| it.what.as_str()).collect();

@@ -1,5 +1,6 @@
 //! The report: figures, their bars, and whether they hold.
 
+use crate::Set;
 use std::fmt::Write as _;
 
 /// One figure with its bar.
@@ -80,14 +81,17 @@ pub(crate) fn table(figures: &[Figure]) -> String {
 }
 
 /// The page for the documentation.
-pub(crate) fn page(figures: &[Figure], target: &str, seconds: u64) -> String {
+pub(crate) fn page(figures: &[Figure], set: Set, seconds: u64) -> String {
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     format!(
-        "# Benchmarks\n\n\
-         Written by `{target}` ({seconds} s for each measurement; {cores} cores, Linux {}), with client and server on the same\n\
+        "# {}\n\n\
+         Written by `{}` ({seconds} s for each measurement; {cores} cores, Linux {}), with client and server on the same\n\
          machine. Ratios of measurements within one run are what counts: absolute figures differ from machine to machine\n\
-         and from hour to hour. Everything acknowledged is fsynced first.\n\n{}",
+         and from hour to hour. Everything acknowledged is fsynced first. All pages: [Windlass by itself](benchmarks.md), [each\n\
+         strategy](benchmarks-strategies.md), [ten million submissions](benchmarks-ten-million.md), [beside its peers](benchmarks-peers.md).\n\n{}",
+        set.title(),
+        set.target(),
         kernel.trim(),
         table(figures)
     )

@@ -68,20 +68,14 @@ fn is_hopeless(figures: &Figures, system: &str, mode: Mode, consumers: usize, wa
             .find(|it| it.system == system && it.mode == mode && it.consumers == consumers && it.way == way);
         load.map_or(0.0, |it| it.rates[0])
     };
-    let best = figures
-        .loads
-        .iter()
-        .filter(|it| it.system == system && it.mode == mode && it.consumers == consumers)
-        .map(|it| it.rates[0])
-        .fold(0.0, f64::max);
-    let ours = figures
-        .loads
-        .iter()
-        .filter(|it| it.system == WINDLASS && it.mode == mode && it.consumers == consumers)
-        .map(|it| it.rates[0])
-        .fold(0.0, f64::max);
+    let best_of = |system: &str| {
+        let loads = figures.loads.iter();
+        let same = loads.filter(|it| it.system == system && it.mode == mode && it.consumers == consumers);
+        same.map(|it| it.rates[0]).fold(0.0, f64::max)
+    };
+    let is_far_behind = rate(way) * FAR_BEHIND < best_of(WINDLASS);
     // Windlass' two ways are two rows of the table.
-    system != WINDLASS && (rate(way) < HOPELESS_BELOW * best || rate(way) * FAR_BEHIND < ours)
+    system != WINDLASS && (is_far_behind || rate(way) < HOPELESS_BELOW * best_of(system))
 }
 
 fn note(figures: &mut Figures, system: &str, task: &Task, done: &Done, sync_us: f64) {

@@ -188,8 +188,8 @@ pub(crate) struct Submit {
     /// How often a chunk may be tried [default: 5]
     #[arg(long, value_name = "N")]
     pub(crate) attempts_max: Option<u32>,
-    /// How long the first retry waits; each further one twice as long [default: 1000]
-    #[arg(long, value_name = "MS")]
+    /// How long the first retry waits, such as 5s or 250ms; each further one twice as long [default: 1s]
+    #[arg(long = "retry-delay", value_parser = milliseconds, value_name = "TIME")]
     pub(crate) retry_delay_ms: Option<u64>,
     /// When a chunk is out of attempts: skip the rest, or go on with it
     #[arg(long, value_parser = on_failure, default_value = "stop", value_name = "stop|continue")]
@@ -368,8 +368,8 @@ pub(crate) struct Wanted {
     #[arg(long, value_name = "N")]
     pub(crate) attempts_max: Option<u32>,
     /// How long the first retry waits, such as 5s or 250ms; each further one twice as long
-    #[arg(long, value_parser = humantime::parse_duration, value_name = "TIME")]
-    pub(crate) retry_delay: Option<Duration>,
+    #[arg(long = "retry-delay", value_parser = milliseconds, value_name = "TIME")]
+    pub(crate) retry_delay_ms: Option<u64>,
     /// When the next chunk is out of attempts: skip the rest, or go on with it
     #[arg(long, value_parser = on_failure, value_name = "stop|continue")]
     pub(crate) on_failure: Option<OnFailure>,
@@ -385,6 +385,11 @@ pub(crate) struct Results {
     /// Pass over chunks that failed or were skipped, instead of stopping there
     #[arg(long)]
     pub(crate) skip_failed: bool,
+}
+
+/// A time such as 5s, in milliseconds.
+fn milliseconds(text: &str) -> Result<u64, humantime::DurationError> {
+    Ok(u64::try_from(humantime::parse_duration(text)?.as_millis()).unwrap_or(u64::MAX))
 }
 
 fn on_failure(text: &str) -> Result<OnFailure, String> {

@@ -11,7 +11,6 @@ use crate::submissions::progress;
 use crate::table::{counted, grouped};
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, stderr, stdin};
-use std::time::Duration;
 use windlass_client::{
     BulkAction, BulkFilter, BulkRequest, BulkResponse, ChangeRequest, Client, MetaValue, SubmissionId,
 };
@@ -36,13 +35,12 @@ pub(crate) fn request_of(wanted: &Wanted) -> Result<ChangeRequest, Exit> {
     }
     let mut metadata: BTreeMap<_, _> = set.into_iter().map(|(field, value)| (field, Some(value))).collect();
     metadata.extend(wanted.unset.iter().map(|field| (field.clone(), None)));
-    let as_ms = |delay: Duration| u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
     Ok(ChangeRequest {
         priority: wanted.priority,
         metadata,
         paused: None,
         attempts_max: wanted.attempts_max,
-        retry_delay_ms: wanted.retry_delay.map(as_ms),
+        retry_delay_ms: wanted.retry_delay_ms,
         on_failure: wanted.on_failure,
     })
 }
@@ -168,7 +166,7 @@ mod tests {
             set: set.iter().map(|text| pair(text)).collect(),
             unset: unset.iter().map(|field| (*field).to_owned()).collect(),
             attempts_max: None,
-            retry_delay: Some(Duration::from_millis(1_500)),
+            retry_delay_ms: Some(1_500),
             on_failure: None,
         };
         let request = request_of(&wanted(&["a=1"], &["b"])).expect("each is named once");

@@ -49,7 +49,7 @@ pub use windlass_api::json::{
 };
 pub use windlass_api::problem::{Problem, ProblemCode};
 pub use windlass_api::{explain, frames, json, overview, weights};
-pub use windlass_core::batch::strategy::Strategy;
+pub use windlass_core::batch::strategy::{Max, Strategy, StrategyTextError};
 pub use windlass_core::batch::submissions::{MetaValue, Metadata, OnFailure, SubmissionState};
 pub use windlass_core::entry::Output;
 pub use windlass_core::ids::{ChunkIndex, ChunkName, SubmissionId};

@@ -117,7 +117,7 @@ fn work_that_fails_says_where_and_why_and_gets_another_round() {
 #[test]
 fn a_failed_attempt_is_tried_again_before_the_work_is_idle() {
     let stage = Stage::new(&[]);
-    let args = ["submit", "--payload", "x", "--attempts-max", "3", "--retry-delay-ms", "1500"];
+    let args = ["submit", "--payload", "x", "--attempts-max", "3", "--retry-delay", "1500ms"];
     let id = stage.run(&args).well().trim().to_owned();
     let exec = "if mkdir seen 2>/dev/null; then exit 1; fi; cat";
     let worked = stage.run(&["work", "--exec", exec, "--until-idle"]);
