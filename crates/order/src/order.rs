@@ -215,27 +215,32 @@ impl Order {
     ///
     /// # Errors
     /// If the command was not taken, or if its outcome is not known; the fault says which.
-    pub async fn propose(&self, command: Command) -> Result<Outcome, OrderFault> {
-        let Inner { inbox, writer: GroupWriter { alarm, .. }, propose_timeout: timeout, .. } = &*self.inner;
-        let (caller, answer) = oneshot::channel();
-        let proposal = Proposal { command: EncodedCommand::new(&command), caller };
-        let deadline = tokio::time::Instant::now() + *timeout;
-        match inbox.try_send(proposal) {
-            Ok(()) => {}
-            Err(TrySendError::Closed(_)) => return Err(alarm.raised().unwrap_or(OrderFault::Closed)),
-            // Rare, and its state is large: it has a place of its own.
-            Err(TrySendError::Full(proposal)) => {
-                match Box::pin(tokio::time::timeout_at(deadline, inbox.send(proposal))).await {
-                    Ok(Ok(())) => {}
-                    Ok(Err(_)) => return Err(alarm.raised().unwrap_or(OrderFault::Closed)),
-                    Err(_) => return Err(alarm.raised().unwrap_or(OrderFault::Busy)),
+    pub fn propose(&self, command: Command) -> impl Future<Output = Result<Outcome, OrderFault>> + Send {
+        // A thousand callers wait at once: each holds the bytes, and no longer the command.
+        let command = EncodedCommand::new(&command);
+        async move {
+            let Inner { inbox, writer: GroupWriter { alarm, .. }, propose_timeout: timeout, .. } =
+                &*self.inner;
+            let (caller, answer) = oneshot::channel();
+            let proposal = Proposal { command, caller };
+            let deadline = tokio::time::Instant::now() + *timeout;
+            match inbox.try_send(proposal) {
+                Ok(()) => {}
+                Err(TrySendError::Closed(_)) => return Err(alarm.raised().unwrap_or(OrderFault::Closed)),
+                // Rare, and its state is large: it has a place of its own.
+                Err(TrySendError::Full(proposal)) => {
+                    match Box::pin(tokio::time::timeout_at(deadline, inbox.send(proposal))).await {
+                        Ok(Ok(())) => {}
+                        Ok(Err(_)) => return Err(alarm.raised().unwrap_or(OrderFault::Closed)),
+                        Err(_) => return Err(alarm.raised().unwrap_or(OrderFault::Busy)),
+                    }
                 }
             }
-        }
-        match tokio::time::timeout_at(deadline, answer).await {
-            Ok(Ok(outcome)) => outcome,
-            Ok(Err(_)) => Err(alarm.raised().unwrap_or(OrderFault::Closed)),
-            Err(_) => Err(alarm.raised().unwrap_or(OrderFault::Timeout { waited: *timeout })),
+            match tokio::time::timeout_at(deadline, answer).await {
+                Ok(Ok(outcome)) => outcome,
+                Ok(Err(_)) => Err(alarm.raised().unwrap_or(OrderFault::Closed)),
+                Err(_) => Err(alarm.raised().unwrap_or(OrderFault::Timeout { waited: *timeout })),
+            }
         }
     }
 

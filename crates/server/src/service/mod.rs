@@ -150,14 +150,17 @@ impl Service {
     }
 
     /// Puts a command through the log.
-    pub async fn propose(&self, command: Command) -> Result<Outcome, Problem> {
+    pub fn propose(&self, command: Command) -> impl Future<Output = Result<Outcome, Problem>> + Send {
         let name = command.name();
-        let result = self.inner.order.propose(command).await;
-        metrics::count_command(name);
-        match result {
-            Ok(Outcome::Refused(refusal)) => Err(problem_of_refusal(&refusal)),
-            Ok(outcome) => Ok(outcome),
-            Err(fault) => Err(problem_of_fault(&fault)),
+        let proposed = self.inner.order.propose(command);
+        async move {
+            let result = proposed.await;
+            metrics::count_command(name);
+            match result {
+                Ok(Outcome::Refused(refusal)) => Err(problem_of_refusal(&refusal)),
+                Ok(outcome) => Ok(outcome),
+                Err(fault) => Err(problem_of_fault(&fault)),
+            }
         }
     }
 

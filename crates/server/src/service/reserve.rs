@@ -210,10 +210,13 @@ impl Service {
         Ok(verdicts)
     }
 
-    async fn settle(&self, command: Command) -> Result<Vec<Settled>, Problem> {
-        match self.propose(command).await? {
-            Outcome::Settled(settled) => Ok(settled),
-            other => Err(unexpected(&other)),
+    fn settle(&self, command: Command) -> impl Future<Output = Result<Vec<Settled>, Problem>> + Send {
+        let proposed = self.propose(command);
+        async move {
+            match proposed.await? {
+                Outcome::Settled(settled) => Ok(settled),
+                other => Err(unexpected(&other)),
+            }
         }
     }
 
