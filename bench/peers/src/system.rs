@@ -173,7 +173,8 @@ pub(crate) async fn consume(
 /// The middle of the values; none of none.
 pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied()
+    let (lower, upper) = (values.len().checked_sub(1)? / 2, values.len() / 2);
+    Some(f64::midpoint(values[lower], values[upper]))
 }
 
 /// The name of the object that chunk `nth` is about: what travels instead of its bytes, 40 bytes long.
