@@ -125,7 +125,7 @@ fn history_rows(tables: &dyn Tables) -> BTreeMap<SubmissionId, Finished> {
 
 fn about_of(tables: &dyn Tables, id: SubmissionId) -> Submit {
     let row = tables.get(Table::Abouts, &id.key()).expect("every submission has its about row");
-    rows::decode(Table::Abouts, &id.key(), &row)
+    Submit::from_row(id, &row)
 }
 
 fn id_of(key: &[u8]) -> SubmissionId {

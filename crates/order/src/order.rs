@@ -28,13 +28,10 @@ use std::time::Duration;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
-use windlass_core::batch::submissions::Submit;
 use windlass_core::entry::{Command, Outcome};
-use windlass_core::ids::SubmissionId;
 use windlass_core::machine::Machine;
-use windlass_core::tables::Table;
 use windlass_store::log::{Disk, Log, LogCounters, RealDisk, Recovered};
-use windlass_store::tables::DiskTables;
+use windlass_store::tables::{CommittedRows, DiskTables};
 
 /// One order for all commands. Cheap to clone; every clone is the same order.
 #[derive(Clone)]
@@ -265,11 +262,10 @@ impl Order {
         look(&self.inner.applier.machine())
     }
 
-    /// What is said of a submission, without a look at the machine: nobody waits. What was answered or told a moment ago
-    /// may be missing, until the next look at the machine ends.
-    pub fn about_as_committed(&self, id: SubmissionId) -> Option<Submit> {
-        let row = self.inner.applier.committed().get(Table::Abouts, &id.key())?;
-        Some(Submit::from_row(id, &row))
+    /// The rows as the tables hold them, without a look at the machine: nobody waits. What was answered or told a moment
+    /// ago may be missing, until the next look at the machine ends.
+    pub fn committed(&self) -> &CommittedRows {
+        self.inner.applier.committed()
     }
 
     /// What was done so far.

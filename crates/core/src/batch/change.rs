@@ -143,7 +143,7 @@ fn say_anew(
     traits: &Traits,
 ) {
     let row = tables.get(Table::Abouts, &id.key()).expect("every submission has its about row");
-    let mut about: Submit = rows::decode(Table::Abouts, &id.key(), &row);
+    let mut about = Submit::from_row(id, &row);
     about.priority = traits.priority;
     about.metadata.clone_from(&traits.metadata);
     about.attempts_max = changes.attempts_max.unwrap_or(about.attempts_max);

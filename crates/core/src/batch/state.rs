@@ -9,7 +9,7 @@
 //! - `unsettled` is the sum of the running submissions' unsettled chunks.
 
 use super::chunks::{Block, BlockName, BlockNumber, Place};
-use super::submissions::{Finished, Submission, SubmissionState, Traits};
+use super::submissions::{Finished, Submission, SubmissionState, Submit, Traits};
 use crate::ascending::AscendingMap;
 use crate::entry::Effect;
 use crate::ids::{ChunkIndex, SubmissionId};
@@ -52,7 +52,7 @@ pub(crate) fn traits_of(tables: &dyn Tables, id: SubmissionId) -> Traits {
         return rows::decode(Table::Traits, &key, &row);
     }
     let about = tables.get(Table::Abouts, &key).expect("every submission has its about row");
-    Traits::of(&rows::decode(Table::Abouts, &key, &about))
+    Traits::of(&Submit::from_row(id, &about))
 }
 
 impl BatchState {

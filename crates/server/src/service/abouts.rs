@@ -11,6 +11,7 @@ use quick_cache::unsync::Cache;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windlass_core::batch::submissions::{Input, Submit};
 use windlass_core::ids::SubmissionId;
+use windlass_core::tables::Table;
 use windlass_order::Order;
 
 /// See the file's head.
@@ -31,7 +32,11 @@ struct AtHand {
 impl Abouts {
     /// What is said of a submission.
     pub fn get(&self, order: &Order, id: SubmissionId) -> Arc<Submit> {
-        self.get_or_read(id, || order.about_as_committed(id), || order.read(|machine| machine.about(id)))
+        let in_tables = || {
+            let row = order.committed().get(Table::Abouts, &id.key())?;
+            Some(Submit::from_row(id, &row))
+        };
+        self.get_or_read(id, in_tables, || order.read(|machine| machine.about(id)))
     }
 
     fn get_or_read(
