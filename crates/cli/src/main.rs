@@ -27,6 +27,10 @@ use clap::{CommandFactory, Parser};
 use exit::{Exit, print};
 use std::process::ExitCode;
 
+/// The server makes and drops small pieces all the time, on other threads than they came from.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 #[tokio::main]
 async fn main() -> ExitCode {
     let Cli { global, command } = Cli::parse();

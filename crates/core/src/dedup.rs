@@ -5,18 +5,21 @@
 //!
 //! Invariants
 //! - Every reply has one row in `Replies` and one in `RepliesByTime`; the numbers there are `closed..opened`.
+//! - What was read ahead are the first rows of the window, `closed` and on, without a gap.
 //! - No apply closes more than a fixed number of replies, and never fewer than it opens while some are due.
 
 use crate::entry::Outcome;
 use crate::ids::{ContinuationToken, SenderId};
 use crate::limits::{DEDUP_EXPIRED_PER_APPLY_MAX, DEDUP_WINDOW_MS, DEDUP_WINDOW_REPLIES_MAX};
 use crate::rows;
-use crate::tables::{Table, Tables};
+use crate::tables::{Table, Tables, Walk};
 use crate::time::At;
 use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
 use siphasher::sip128::{Hasher128, SipHasher13};
+use std::collections::VecDeque;
 use std::hash::Hasher;
+use std::ops::Bound;
 
 /// How many replies were opened and closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Encode, Decode)]
@@ -58,7 +61,11 @@ struct ReplyRow {
     outcome: Outcome,
 }
 
-#[derive(Encode, Decode)]
+/// The oldest replies of the window, read ahead of their closing: rows that lie side by side are read together.
+#[derive(Debug, Default)]
+pub(crate) struct Oldest(VecDeque<ReplyByTimeRow>);
+
+#[derive(Debug, Encode, Decode)]
 struct ReplyByTimeRow {
     #[n(0)]
     at: At,
@@ -106,20 +113,30 @@ impl Window {
     }
 
     /// Closes replies that are due, oldest first, a few at a time.
-    pub(crate) fn close_due(&mut self, tables: &mut dyn Tables, at: At) {
+    pub(crate) fn close_due(&mut self, oldest: &mut Oldest, tables: &mut dyn Tables, at: At) {
         for _ in 0..DEDUP_EXPIRED_PER_APPLY_MAX {
-            let key = self.closed.to_be_bytes();
-            let Some(row) = tables.get(Table::RepliesByTime, &key) else { return };
-            let oldest: ReplyByTimeRow = rows::decode(Table::RepliesByTime, &key, &row);
-            let is_due = oldest.at.after_ms(DEDUP_WINDOW_MS) < at
-                || self.opened - self.closed > DEDUP_WINDOW_REPLIES_MAX;
+            if oldest.0.is_empty() {
+                oldest.0.extend(self.first_replies(tables));
+            }
+            let Some(first) = oldest.0.front() else { return };
+            let is_due = first.at.after_ms(DEDUP_WINDOW_MS) < at || self.len() > DEDUP_WINDOW_REPLIES_MAX;
             if !is_due {
                 return;
             }
-            tables.delete(Table::Replies, &oldest.request);
-            tables.delete(Table::RepliesByTime, &key);
+            tables.delete(Table::Replies, &first.request);
+            tables.delete(Table::RepliesByTime, &self.closed.to_be_bytes());
             self.closed += 1;
+            oldest.0.pop_front();
         }
+    }
+
+    fn first_replies(self, tables: &dyn Tables) -> impl Iterator<Item = ReplyByTimeRow> {
+        /// A block of the tables holds about so many.
+        const READ_AHEAD: usize = 64;
+        let from = self.closed.to_be_bytes();
+        let range = (Bound::Included(&from[..]), Bound::Unbounded);
+        let rows = tables.scan(Table::RepliesByTime, range, Walk::Up).take(READ_AHEAD);
+        rows.map(|(key, row)| rows::decode(Table::RepliesByTime, &key, &row))
     }
 
     /// How many replies the window holds.

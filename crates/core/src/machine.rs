@@ -13,7 +13,7 @@ use crate::batch::{
     submit,
     weights::{self, Weights},
 };
-use crate::dedup::{self, Known, RequestId, Window};
+use crate::dedup::{self, Known, Oldest, RequestId, Window};
 use crate::entry::{Applied, Command, Entry, Lead, Outcome, Refusal};
 use crate::ids::{Epoch, Shard, SubmissionId};
 use crate::rows;
@@ -30,6 +30,7 @@ const MACHINE_KEY: &[u8] = b"machine";
 pub struct Machine<T> {
     tables: T,
     own: MachineRow,
+    oldest_replies: Oldest,
     batch: BatchState,
     roster: Roster,
 }
@@ -67,7 +68,7 @@ impl<T: Tables> Machine<T> {
         };
         let batch = BatchState::open(&tables);
         let roster = Roster::open(&tables);
-        Machine { tables, own, batch, roster }
+        Machine { tables, own, oldest_replies: Oldest::default(), batch, roster }
     }
 
     /// Applies one entry. Call [`Machine::flush`] after the last entry of a batch.
@@ -123,7 +124,7 @@ impl<T: Tables> Machine<T> {
         self.own.last_submission = Some(id);
         let applied = submit::submit(&mut self.batch, tables, at, id, it);
         self.own.window.open(tables, at, &request, digest, applied.outcome.clone());
-        self.own.window.close_due(tables, at);
+        self.own.window.close_due(&mut self.oldest_replies, tables, at);
         applied
     }
 

@@ -29,8 +29,8 @@ pub struct Config {
     pub drain_ms: u64,
     /// Connections at the same time.
     pub connections_max: usize,
-    /// The log is cut after a checkpoint every so many entries, or every 256 MiB, whichever comes first. A checkpoint writes
-    /// the whole state once.
+    /// The log is cut after a checkpoint every so many entries, or every 256 MiB (or as many as the last checkpoint
+    /// wrote), whichever comes first. A checkpoint writes the whole state once.
     pub checkpoint_every_entries: u64,
 }
 

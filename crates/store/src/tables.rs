@@ -16,24 +16,36 @@
 //! - An unreadable entry kind in the journal ends it there silently, even in synced bytes. So whoever opens tables must
 //!   compare their applied position with the log's first entry, and refuse a gap.
 //! - A keyspace keeps the settings it was created with. A key must not be empty, nor longer than 65,535 bytes.
+//! - A full memtable is reported to the workers at every commit until one of them has time for it. A worker that seals it
+//!   puts a message into the queue that those reports fill; a lone worker then waits for itself for ever, and memory
+//!   grows (its pull request 323). With two, one spins while the other compacts. So memtables are sealed here, once each,
+//!   and one worker is enough.
 
 use crate::fault::StoreFault;
+use fjall::compaction::Leveled;
 use fjall::config::{PartitioningPolicy, PinningPolicy};
-use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot};
+use fjall::{AbstractTree, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, btree_map};
 use std::iter::{Peekable, Rev};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use windlass_core::tables::{KeyRange, Row, Table, Tables, Walk, is_empty_range};
 
 /// Blocks read from disk are cached up to here.
-const CACHE_BYTES: u64 = 64 << 20;
-/// A table's memtable is flushed beyond this; all thirteen full ones take 52 MiB.
+const CACHE_BYTES: u64 = 32 << 20;
+/// A table's memtable is sealed and flushed beyond this.
 const MEMTABLE_BYTES: u64 = 4 << 20;
+/// The same for the table whose keys come in no order: a flush is merged with all that is there, so it should be large.
+const SCATTERED_MEMTABLE_BYTES: u64 = 16 << 20;
+/// A table's file; its first level, with which a flush of scattered keys is merged, is four of them.
+const TABLE_FILE_BYTES: u64 = 16 << 20;
 /// All journals together; they are read into memory at start, so this bounds that peak too.
-const JOURNAL_BYTES_MAX: u64 = 128 << 20;
-/// One thread flushes while the other compacts.
-const WORKER_THREADS: usize = 2;
+const JOURNAL_BYTES_MAX: u64 = 64 << 20;
+/// So much of a table may stay in memory at a start.
+const REPLAYED_BYTES_MAX: u64 = 1 << 20;
+/// Flushes and compacts.
+const WORKER_THREADS: usize = 1;
 /// Files held open.
 const OPEN_FILES_MAX: usize = 256;
 
@@ -81,7 +93,8 @@ impl DiskTables {
             .map_err(fault)?;
         let options = || {
             KeyspaceCreateOptions::default()
-                .max_memtable_size(MEMTABLE_BYTES)
+                .max_memtable_size(u64::MAX)
+                .compaction_strategy(Arc::new(Leveled::default().with_table_target_size(TABLE_FILE_BYTES)))
                 // A look at a row that is in no cache reads one block: where it is is known without another.
                 .index_block_pinning_policy(PinningPolicy::all(true))
                 .index_block_partitioning_policy(PartitioningPolicy::all(false))
@@ -95,7 +108,30 @@ impl DiskTables {
         let Ok(keyspaces) = keyspaces.try_into() else {
             unreachable!("one keyspace was pushed for each table")
         };
-        Ok(DiskTables { path: path.to_owned(), database, keyspaces, overlays: Default::default() })
+        let tables = DiskTables { path: path.to_owned(), database, keyspaces, overlays: Default::default() };
+        tables.flush_replayed().map_err(fault)?;
+        Ok(tables)
+    }
+
+    /// Flushes what the journals have brought back into memory, all that was flushed before among it.
+    fn flush_replayed(&self) -> Result<(), fjall::Error> {
+        let is_large = |it: &&Keyspace| it.tree.active_memtable().size() > REPLAYED_BYTES_MAX;
+        let mut large = self.keyspaces.iter().filter(is_large).peekable();
+        if large.peek().is_none() {
+            return Ok(());
+        }
+        large.try_for_each(Keyspace::rotate_memtable_and_wait)?;
+        // What was flushed is let go when the next memtable is sealed. Every commit writes to Meta.
+        self.keyspaces[position(Table::Meta)].rotate_memtable_and_wait()
+    }
+
+    /// Seals a table's memtable if it is full, so that it is flushed.
+    fn seal_if_full(&self, table: Table) -> Result<(), fjall::Error> {
+        let keyspace = &self.keyspaces[position(table)];
+        if keyspace.tree.active_memtable().size() > memtable_bytes(table) {
+            keyspace.rotate_memtable()?;
+        }
+        Ok(())
     }
 
     /// Makes everything committed durable. Log entries may be dropped only up to an applied index that went through
@@ -180,8 +216,14 @@ impl Tables for DiskTables {
         // Flushed to the operating system, not synced: the log is what is synced.
         let mut batch = fjall::OwnedWriteBatch::with_capacity(self.database.clone(), rows)
             .durability(Some(PersistMode::Buffer));
-        for (keyspace, overlay) in self.keyspaces.iter().zip(&mut self.overlays) {
-            for (key, value) in std::mem::take(overlay) {
+        let mut written = Vec::with_capacity(Table::ALL.len());
+        for table in Table::ALL {
+            let keyspace = &self.keyspaces[position(table)];
+            let overlay = std::mem::take(&mut self.overlays[position(table)]);
+            if !overlay.is_empty() {
+                written.push(table);
+            }
+            for (key, value) in overlay {
                 match value {
                     Some(value) => batch.insert(keyspace, key, value),
                     None => batch.remove(keyspace, key),
@@ -189,6 +231,9 @@ impl Tables for DiskTables {
             }
         }
         or_stop(&self.path, "write", batch.commit());
+        for table in written {
+            or_stop(&self.path, "write", self.seal_if_full(table));
+        }
     }
 }
 
@@ -224,6 +269,13 @@ impl TablesView {
 
 fn position(table: Table) -> usize {
     Table::ALL.binary_search(&table).expect("all tables are listed in the order of their numbers")
+}
+
+fn memtable_bytes(table: Table) -> u64 {
+    match table {
+        Table::Found => SCATTERED_MEMTABLE_BYTES,
+        _ => MEMTABLE_BYTES,
+    }
 }
 
 fn rows(path: &Path, found: fjall::Iter, walk: Walk) -> Box<dyn Iterator<Item = Row> + '_> {
@@ -340,6 +392,7 @@ fn open_fault(path: &Path, error: fjall::Error) -> StoreFault {
 mod tests {
     use super::*;
     use std::ops::Bound::Unbounded;
+    use windlass_core::seeded::Seeded;
     use windlass_core::tables::{MemoryTables, conformance};
 
     const ALL: KeyRange<'static> = (Unbounded, Unbounded);
@@ -364,6 +417,22 @@ mod tests {
         let tables = DiskTables::open(folder.path()).unwrap();
         for table in Table::ALL {
             assert_eq!(tables.get(table, b"key"), Some(table.name().into()));
+        }
+    }
+
+    #[test]
+    fn what_is_not_on_disk_stays_bounded_while_commits_outrun_the_worker() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut tables = DiskTables::open(folder.path()).unwrap();
+        let mut chance = Seeded::new(7);
+        for _ in 0..6_000 {
+            for table in [Table::Found, Table::Abouts, Table::Traits] {
+                tables.put(table, &chance.draw().to_be_bytes(), vec![1; 8 << 10]);
+            }
+            tables.commit();
+            // Four sealed ones and the open one are the most that the engine lets a table have.
+            let most = 5 * (SCATTERED_MEMTABLE_BYTES + 2 * MEMTABLE_BYTES) + (1 << 20);
+            assert!(tables.database.write_buffer_size() < most, "{}", tables.database.write_buffer_size());
         }
     }
 

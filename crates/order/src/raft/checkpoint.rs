@@ -35,7 +35,10 @@ pub(crate) struct Checkpoint {
     latest: Mutex<Option<Position>>,
     /// Bytes of groups applied since the latest one.
     bytes: AtomicU64,
-    bytes_max: u64,
+    /// The next one is due at so many; at least as many as the latest one's file has, so that what checkpoints write is
+    /// no more than what the log writes, however large the state.
+    bytes_max: AtomicU64,
+    bytes_max_least: u64,
     due: Notify,
     /// Dropped with the last user of the tables, which is how a shutdown knows that they are free.
     in_use: mpsc::Sender<()>,
@@ -69,17 +72,19 @@ impl Checkpoint {
         alarm: Alarm,
         folder: PathBuf,
         opened: &Position,
-        bytes_max: u64,
+        bytes_max_least: u64,
         in_use: mpsc::Sender<()>,
     ) -> Checkpoint {
         let latest = Mutex::new(opened.applied.is_some().then(|| opened.clone()));
         let (bytes, due) = (AtomicU64::new(0), Notify::new());
-        Checkpoint { applier, alarm, folder, latest, bytes, bytes_max, due, in_use }
+        let bytes_max = AtomicU64::new(bytes_max_least);
+        Checkpoint { applier, alarm, folder, latest, bytes, bytes_max, bytes_max_least, due, in_use }
     }
 
     /// Counts bytes of applied groups; enough of them make a checkpoint due.
     pub(crate) fn count(&self, bytes: u64) {
-        if self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes >= self.bytes_max {
+        let bytes = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if bytes >= self.bytes_max.load(Ordering::Relaxed) {
             self.due.notify_one();
         }
     }
@@ -112,7 +117,9 @@ impl Checkpoint {
 
     fn make(&self, position: Position, view: &TablesView) -> Result<(), OrderFault> {
         let index = index_after(&position);
-        snapshot::write_view(view, &self.folder.join(format!("{index:020}{SNAPSHOT_ENDING}")))?;
+        let path = self.folder.join(format!("{index:020}{SNAPSHOT_ENDING}"));
+        let summary = snapshot::write_view(view, &path)?;
+        self.bytes_max.store(summary.bytes.max(self.bytes_max_least), Ordering::Relaxed);
         self.applier.persist()?;
         *self.lock() = Some(position);
         for (_, older) in snapshots(&self.folder)?.into_iter().filter(|(of, _)| *of < index) {

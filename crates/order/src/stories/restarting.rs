@@ -3,6 +3,7 @@
 use super::{Home, keyed, rows, submitted};
 use crate::apply::POSITION_KEY;
 use crate::{OrderFault, group_of};
+use std::collections::BTreeSet;
 use std::time::Duration;
 use windlass_core::audit;
 use windlass_core::batch::submissions::Submit;
@@ -128,6 +129,28 @@ async fn a_checkpoint_is_also_due_by_bytes() {
         }
     };
     tokio::time::timeout(Duration::from_secs(20), cut).await.expect("the log is cut");
+    opened.order.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn checkpoints_write_no_more_than_the_log_however_large_the_state() {
+    let mut home = small_steps();
+    home.options.snapshot_every_entries = 1_000_000;
+    home.options.snapshot_every_bytes = 50_000;
+    let opened = home.open().await;
+    // Every submission adds about as much to the state as to the log, so the log doubles between two snapshots.
+    let mut made = BTreeSet::new();
+    for _ in 0..400 {
+        let wide = Submit { opaque: vec![7; 10_000].into(), ..Submit::new(1) };
+        submitted(opened.order.propose(Command::Submit(wide)).await.unwrap());
+        let names =
+            std::fs::read_dir(&home.options.snapshot_folder).unwrap().map(|file| file.unwrap().file_name());
+        made.extend(names.filter_map(|name| name.to_str()?.strip_suffix(".snapshot")?.parse::<u64>().ok()));
+    }
+    assert!(!made.is_empty());
+    for (earlier, later) in made.iter().zip(made.iter().skip(1)) {
+        assert!(*later as f64 >= 1.5 * *earlier as f64, "{made:?}");
+    }
     opened.order.shutdown().await.unwrap();
 }
 
