@@ -145,7 +145,8 @@ impl Conversation {
             heartbeat_ms: times.heartbeat_ms,
             grace_ms: times.grace_ms,
         });
-        let stop = self.service.stop().clone();
+        // One of its own: each look at it takes its lock.
+        let stop = self.service.stop().child_token();
         let end = tokio::select! {
             end = std::future::poll_fn(|context| self.poll(context)) => end,
             () = stop.cancelled() => End::Told(Goodbye::away()),
@@ -252,28 +253,41 @@ impl Conversation {
 
     fn take_work(&mut self, context: &mut Context<'_>) -> Result<(), End> {
         while let Poll::Ready(Some(to_session)) = self.work.poll_recv(context) {
-            match to_session {
-                ToSession::Work { request, hand_outs } => {
-                    self.reserves -= 1;
-                    let chunks: usize = hand_outs.iter().map(|it| it.chunks.len()).sum();
-                    metrics::RESERVED_CHUNKS.increment(chunks as u64);
-                    for frame in work::frames_of(&self.service, request, &hand_outs) {
-                        self.say(&frame);
-                    }
+            self.hear(to_session).map_err(End::Told)?;
+        }
+        Ok(())
+    }
+
+    /// Asks for work; what there is at once needs no other wake.
+    fn reserve(&mut self, ask: Ask) -> Result<(), Goodbye> {
+        match self.service.dispatcher().reserve(ask) {
+            Some(answer) => self.hear(answer),
+            None => Ok(()),
+        }
+    }
+
+    /// Says to the consumer what the Dispatcher has for it.
+    fn hear(&mut self, to_session: ToSession) -> Result<(), Goodbye> {
+        match to_session {
+            ToSession::Work { request, hand_outs } => {
+                self.reserves -= 1;
+                let chunks: usize = hand_outs.iter().map(|it| it.chunks.len()).sum();
+                metrics::RESERVED_CHUNKS.increment(chunks as u64);
+                for frame in work::frames_of(&self.service, request, &hand_outs) {
+                    self.say(&frame);
                 }
-                ToSession::Refused { request, problem } => {
-                    self.reserves -= 1;
-                    self.say(&refused(request, &Problem::new(ProblemCode::StrategyInvalid, problem)));
-                }
-                ToSession::Draining => self.say(&ServerFrame::Draining {}),
-                ToSession::Replaced => {
-                    let goodbye = Goodbye::protocol("the consumer has opened another connection");
-                    return Err(End::Told(goodbye));
-                }
-                ToSession::Silent => {
-                    let reason = "no frame came for three heartbeats".into();
-                    return Err(End::Told(Goodbye { code: CLOSE_NO_HEARTBEAT, reason }));
-                }
+            }
+            ToSession::Refused { request, problem } => {
+                self.reserves -= 1;
+                self.say(&refused(request, &Problem::new(ProblemCode::StrategyInvalid, problem)));
+            }
+            ToSession::Draining => self.say(&ServerFrame::Draining {}),
+            ToSession::Replaced => {
+                return Err(Goodbye::protocol("the consumer has opened another connection"));
+            }
+            ToSession::Silent => {
+                let reason = "no frame came for three heartbeats".into();
+                return Err(Goodbye { code: CLOSE_NO_HEARTBEAT, reason });
             }
         }
         Ok(())
@@ -290,7 +304,7 @@ impl Conversation {
             && self.unanswered.first().is_none_or(|unanswered| *unanswered >= first.below)
             && let Some(held) = self.held.pop_front()
         {
-            self.service.dispatcher().send(Event::Reserve(held.ask));
+            self.reserve(held.ask).map_err(End::Told)?;
         }
         Ok(())
     }
@@ -355,7 +369,7 @@ impl Conversation {
                         let below = self.held.back().map_or(0, |held| held.below);
                         self.held.push_back(Held { below, ask });
                     }
-                    Ok(ask) => self.service.dispatcher().send(Event::Reserve(ask)),
+                    Ok(ask) => self.reserve(ask)?,
                     Err(problem) => self.say(&refused(request, &problem)),
                 }
             }

@@ -71,11 +71,9 @@ impl Service {
         let (reply, answer) = oneshot::channel();
         let wait = Duration::from_millis(request.wait_ms.min(RESERVE_WAIT_MS_MAX));
         let asker = Asker::Lease { lease_ms, wait: !wait.is_zero(), reply };
-        self.dispatcher().send(Event::Reserve(Ask {
-            max: request.max,
-            strategy: Arc::new(request.strategy),
-            asker,
-        }));
+        let ask = Ask { max: request.max, strategy: Arc::new(request.strategy), asker };
+        // The answer of a lease comes by its own way.
+        drop(self.dispatcher().reserve(ask));
         let mut asked = Asked { service: self, answer };
         // An ask that does not wish to wait is answered at once.
         let limit = if wait.is_zero() { Duration::from_secs(10) } else { wait };

@@ -49,8 +49,6 @@ pub enum Event {
     Disconnect(SessionId),
     /// A consumer has said goodbye: what it holds comes back unharmed.
     Leave(SessionId),
-    /// A reserve.
-    Reserve(Ask),
     /// Chunks that a session still works on.
     Reassert(SessionId, Vec<(ChunkName, AttemptToken)>, oneshot::Sender<Vec<Standing>>),
     /// Chunks that come back unharmed.

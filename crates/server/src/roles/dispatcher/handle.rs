@@ -3,10 +3,11 @@
 //! The Dispatcher answers in microseconds, so whoever has an event handles it there and then, under a lock: a reserve that
 //! finds work costs no change of task or thread. Time is the Ticker's: it sleeps until something is due.
 
-use super::{Dispatcher, Event};
+use super::{Ask, Dispatcher, Event, ToSession};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::Notify;
+use windlass_core::time::At;
 
 /// A cheap handle of the one Dispatcher.
 #[derive(Debug, Clone)]
@@ -31,15 +32,25 @@ impl DispatcherHandle {
 
     /// Handles an event, and gives those who wait what they may have now.
     pub fn send(&self, event: Event) {
+        self.enter(|dispatcher, now| dispatcher.handle(event, now));
+    }
+
+    /// Asks for work. What a session gets at once is given back here, and need not wake it.
+    pub fn reserve(&self, ask: Ask) -> Option<ToSession> {
+        self.enter(|dispatcher, now| dispatcher.reserve(ask, now)).map(|answer| answer.what)
+    }
+
+    fn enter<T>(&self, act: impl FnOnce(&mut Dispatcher, At) -> T) -> T {
         let mut dispatcher = self.lock();
         let now = dispatcher.clock.now();
-        dispatcher.handle(event, now);
+        let done = act(&mut dispatcher, now);
         dispatcher.serve_waiting(now);
         let is_due_earlier = dispatcher.is_due_earlier();
         drop(dispatcher);
         if is_due_earlier {
             self.shared.nudge.notify_one();
         }
+        done
     }
 
     /// The Ticker: does what is due, for ever.

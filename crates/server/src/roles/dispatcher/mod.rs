@@ -60,6 +60,13 @@ pub struct Dispatcher {
     notes: mpsc::UnboundedSender<Note>,
 }
 
+/// What a session gets for its ask.
+#[derive(Debug)]
+struct Answer {
+    session: SessionId,
+    what: ToSession,
+}
+
 /// What the log should know.
 #[derive(Debug)]
 pub enum Note {
@@ -196,7 +203,6 @@ impl Dispatcher {
                 }
                 self.follow_consumers(now);
             }
-            Event::Reserve(ask) => self.reserve(ask, now),
             Event::Reassert(session, chunks, reply) => {
                 self.answer(&chunks, reply, |reserver, name, token| reserver.reassert(session, name, token));
                 self.note_return(session, now);
@@ -221,7 +227,8 @@ impl Dispatcher {
         self.reserver = Some(*reserver);
         self.follow_consumers(now);
         for ask in std::mem::take(&mut self.unplanned) {
-            self.reserve(ask, now);
+            let answer = self.reserve(ask, now);
+            self.deliver(answer);
         }
     }
 
@@ -273,14 +280,18 @@ impl Dispatcher {
         }
         let mut woken = reserver.ready_mut().take_woken();
         while let Some((plan, number, ask)) = self.lines.pop_first(&woken) {
-            if let Some(unserved) = self.serve(plan, ask, now) {
-                self.lines.push_front(plan, number, unserved);
-                woken.remove(&plan);
+            match self.serve(plan, ask, now) {
+                Ok(answer) => self.deliver(answer),
+                Err(unserved) => {
+                    self.lines.push_front(plan, number, unserved);
+                    woken.remove(&plan);
+                }
             }
         }
     }
 
-    fn reserve(&mut self, ask: Ask, now: At) {
+    /// Answers an ask, or lets it wait. What a session gets at once is given back: it is that session that asks.
+    fn reserve(&mut self, ask: Ask, now: At) -> Option<Answer> {
         if let Asker::Session { session, .. } = ask.asker {
             self.note_return(session, now);
             self.sessions.note_strategy(session, &ask.strategy);
@@ -290,42 +301,40 @@ impl Dispatcher {
         }
         if self.draining {
             give_nothing(ask, now);
-            return;
+            return None;
         }
         let Some(reserver) = &mut self.reserver else {
             match ask.asker {
                 Asker::Lease { wait: false, .. } => give_nothing(ask, now),
                 Asker::Lease { .. } | Asker::Session { .. } => self.unplanned.push(ask),
             }
-            return;
+            return None;
         };
         let plan = match reserver.plan(&ask.strategy, now) {
             Ok(plan) => plan,
-            Err(problem) => {
-                self.refuse(ask, problem);
-                return;
-            }
+            Err(problem) => return refuse(ask, problem),
         };
         let is_building = reserver.ready().is_building(plan);
         self.is_building |= is_building;
         // Whoever waits for the same came before, and there is nothing for them.
-        let unserved = if self.lines.has(plan) { Some(ask) } else { self.serve(plan, ask, now) };
-        match unserved {
-            None => {}
-            Some(ask) if is_building => {
+        let served = if self.lines.has(plan) { Err(ask) } else { self.serve(plan, ask, now) };
+        match served {
+            Ok(answer) => return answer,
+            Err(ask) if is_building => {
                 self.impatient.push(plan);
                 self.lines.push(plan, ask, &self.sessions);
             }
-            Some(ask) if matches!(ask.asker, Asker::Lease { wait: false, .. }) => give_nothing(ask, now),
-            Some(ask) => self.lines.push(plan, ask, &self.sessions),
+            Err(ask) if matches!(ask.asker, Asker::Lease { wait: false, .. }) => give_nothing(ask, now),
+            Err(ask) => self.lines.push(plan, ask, &self.sessions),
         }
+        None
     }
 
-    /// Answers an ask, or gives it back if there is nothing for it.
-    fn serve(&mut self, plan: PlanId, ask: Ask, now: At) -> Option<Ask> {
-        let reserver = self.reserver.as_mut()?;
+    /// Answers an ask, or gives it back if there is nothing for it. What a session gets is still to be sent.
+    fn serve(&mut self, plan: PlanId, ask: Ask, now: At) -> Result<Option<Answer>, Ask> {
+        let Some(reserver) = &mut self.reserver else { return Err(ask) };
         if !is_asked(&self.sessions, &ask) {
-            return None;
+            return Ok(None);
         }
         let holder = match &ask.asker {
             Asker::Session { session, .. } => Holder::Session(*session),
@@ -333,37 +342,33 @@ impl Dispatcher {
         };
         let hand_outs = reserver.reserve(holder, ask.max, plan);
         if hand_outs.is_empty() {
-            return Some(ask);
+            return Err(ask);
         }
         let chunks = hand_outs.iter().map(|it| it.chunks.len() as u64).sum::<u64>();
         self.totals.handed_out += chunks;
         match ask.asker {
             Asker::Session { session, request } => {
                 self.sessions.count_handed_out(session, chunks);
-                let connection = self.sessions.connection(session)?;
-                if let Err(unsent) = connection.send(ToSession::Work { request, hand_outs })
-                    && let ToSession::Work { hand_outs, .. } = unsent.0
-                {
-                    take_back(reserver, &hand_outs);
-                }
+                Ok(Some(Answer { session, what: ToSession::Work { request, hand_outs } }))
             }
             Asker::Lease { lease_ms, reply, .. } => {
                 if let Err(Ok((unsent, _))) = reply.send(Ok((hand_outs, now.after_ms(lease_ms)))) {
                     take_back(reserver, &unsent);
                 }
+                Ok(None)
             }
         }
-        None
     }
 
-    fn refuse(&self, ask: Ask, problem: String) {
-        match ask.asker {
-            Asker::Session { session, request } => {
-                if let Some(connection) = self.sessions.connection(session) {
-                    drop(connection.send(ToSession::Refused { request, problem }));
-                }
-            }
-            Asker::Lease { reply, .. } => drop(reply.send(Err(problem))),
+    /// Sends a session its answer; work for a connection that is gone goes back unharmed.
+    fn deliver(&mut self, answer: Option<Answer>) {
+        let Some(Answer { session, what }) = answer else { return };
+        let unsent = match self.sessions.connection(session) {
+            Some(connection) => connection.send(what).err().map(|unsent| unsent.0),
+            None => Some(what),
+        };
+        if let (Some(ToSession::Work { hand_outs, .. }), Some(reserver)) = (unsent, &mut self.reserver) {
+            take_back(reserver, &hand_outs);
         }
     }
 
@@ -424,6 +429,19 @@ impl Dispatcher {
             sessions: self.sessions.connected(),
             waiting: self.lines.count(&self.sessions) + self.unplanned.len(),
             views: reserver.map_or(0, |it| it.ready().views_len().0),
+        }
+    }
+}
+
+/// The answer to an ask that nobody can have.
+fn refuse(ask: Ask, problem: String) -> Option<Answer> {
+    match ask.asker {
+        Asker::Session { session, request } => {
+            Some(Answer { session, what: ToSession::Refused { request, problem } })
+        }
+        Asker::Lease { reply, .. } => {
+            drop(reply.send(Err(problem)));
+            None
         }
     }
 }
