@@ -36,6 +36,10 @@ use std::time::Duration;
 use system::Mode;
 use tokio::signal::unix::{SignalKind, signal};
 
+/// The clients of all systems share two cores with the servers: the less they cost, the more of the systems is seen.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 /// What to run, and where to write. Run it in the project's folder.
 #[derive(Debug, Parser)]
 pub(crate) struct Options {

@@ -185,8 +185,7 @@ impl Consumer for OneByOne {
 
 /// Reports its chunk and asks for the next in one message; that one comes with the acknowledgement.
 struct OneExchange {
-    sender: ConsumeSender,
-    receiver: ConsumeReceiver,
+    socket: ConsumeSocket,
     left: Arc<AtomicI64>,
     request: u64,
     held: Option<WorkOf>,
@@ -194,13 +193,12 @@ struct OneExchange {
 
 impl OneExchange {
     fn new(socket: ConsumeSocket, left: Arc<AtomicI64>) -> OneExchange {
-        let (sender, receiver) = socket.split();
-        OneExchange { sender, receiver, left, request: 0, held: None }
+        OneExchange { socket, left, request: 0, held: None }
     }
 
     async fn receive(&mut self) -> anyhow::Result<ServerFrame> {
         loop {
-            match self.receiver.receive().await?.context("the server closed")? {
+            match self.socket.receive().await?.context("the server closed")? {
                 ServerFrame::Heartbeat {} => {}
                 answer => return Ok(answer),
             }
@@ -216,12 +214,12 @@ impl Consumer for OneExchange {
         let is_reporting = reported.is_some();
         self.request += 1;
         if let Some(work) = reported {
-            self.sender.feed(&completion(self.request, work)).await?;
+            self.socket.feed(&completion(self.request, work)).await?;
         }
         if has_more {
-            self.sender.feed(&reserve_after_reports(self.request)).await?;
+            self.socket.feed(&reserve_after_reports(self.request)).await?;
         }
-        self.sender.flush().await?;
+        self.socket.flush().await?;
         if is_reporting {
             match self.receive().await? {
                 ServerFrame::Settled { verdicts, .. } => tally.chunks += accepted(&verdicts)?,

@@ -5,7 +5,7 @@
 use crate::client::Client;
 use crate::error::{ClientError, with_causes};
 use futures_util::stream::{SplitSink, SplitStream};
-use futures_util::{SinkExt, StreamExt};
+use futures_util::{SinkExt, Stream, StreamExt};
 use http::{Method, StatusCode};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::client::generate_key;
@@ -33,8 +33,8 @@ pub struct Welcome {
 /// A connection to `/v1/consume`.
 #[derive(Debug)]
 pub struct ConsumeSocket {
-    sender: ConsumeSender,
-    receiver: ConsumeReceiver,
+    client: Client,
+    socket: Socket,
 }
 
 impl ConsumeSocket {
@@ -44,11 +44,7 @@ impl ConsumeSocket {
         name: &str,
         session: Option<u64>,
     ) -> Result<(ConsumeSocket, Welcome), ClientError> {
-        let socket = upgrade(client).await?;
-        let (sink, stream) = socket.split();
-        let sender = ConsumeSender { client: client.clone(), sink };
-        let receiver = ConsumeReceiver { client: client.clone(), stream };
-        let mut socket = ConsumeSocket { sender, receiver };
+        let mut socket = ConsumeSocket { client: client.clone(), socket: upgrade(client).await? };
         let hello = ClientFrame::Hello { version: PROTOCOL_VERSION, session, name: name.into() };
         socket.send(&hello).await?;
         let answer = client.in_time(socket.receive()).await??;
@@ -69,18 +65,31 @@ impl ConsumeSocket {
 
     /// Sends a frame at once.
     pub async fn send(&mut self, frame: &ClientFrame) -> Result<(), ClientError> {
-        self.sender.feed(frame).await?;
-        self.sender.flush().await
+        self.feed(frame).await?;
+        self.flush().await
+    }
+
+    /// Takes a frame into the buffer: many frames then go out with one flush.
+    pub async fn feed(&mut self, frame: &ClientFrame) -> Result<(), ClientError> {
+        let fed = self.socket.feed(Message::Binary(frames::encode(frame).into())).await;
+        fed.map_err(|error| broken(&self.client, &error))
+    }
+
+    /// Sends what is in the buffer.
+    pub async fn flush(&mut self) -> Result<(), ClientError> {
+        self.socket.flush().await.map_err(|error| broken(&self.client, &error))
     }
 
     /// The next frame; none when the server has closed. Dropping the future loses nothing.
     pub async fn receive(&mut self) -> Result<Option<ServerFrame>, ClientError> {
-        self.receiver.receive().await
+        next_frame(&self.client, &mut self.socket).await
     }
 
     /// The two directions, for two tasks.
     pub fn split(self) -> (ConsumeSender, ConsumeReceiver) {
-        (self.sender, self.receiver)
+        let (sink, stream) = self.socket.split();
+        let sender = ConsumeSender { client: self.client.clone(), sink };
+        (sender, ConsumeReceiver { client: self.client, stream })
     }
 }
 
@@ -123,28 +132,30 @@ pub struct ConsumeReceiver {
 impl ConsumeReceiver {
     /// The next frame; none when the server has closed. Dropping the future loses nothing.
     pub async fn receive(&mut self) -> Result<Option<ServerFrame>, ClientError> {
-        while let Some(message) = self.stream.next().await {
-            match message.map_err(|error| broken(&self.client, &error))? {
-                Message::Binary(bytes) => {
-                    let frame = frames::decode(&bytes).map_err(|error| {
-                        self.client.protocol(format!("it sent an unknown frame: {error}"))
-                    })?;
-                    return Ok(Some(frame));
-                }
-                Message::Text(_) => {
-                    return Err(self.client.protocol("it sent text instead of a frame".into()));
-                }
-                Message::Close(Some(close)) if close.code != CloseCode::Normal => {
-                    return Err(self
-                        .client
-                        .unreachable(format!("it closed the connection: {}", close.reason)));
-                }
-                Message::Close(_) => return Ok(None),
-                Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => {}
-            }
-        }
-        Ok(None)
+        next_frame(&self.client, &mut self.stream).await
     }
+}
+
+async fn next_frame(
+    client: &Client,
+    stream: &mut (impl Stream<Item = Result<Message, tungstenite::Error>> + Unpin),
+) -> Result<Option<ServerFrame>, ClientError> {
+    while let Some(message) = stream.next().await {
+        match message.map_err(|error| broken(client, &error))? {
+            Message::Binary(bytes) => {
+                let frame = frames::decode(&bytes)
+                    .map_err(|error| client.protocol(format!("it sent an unknown frame: {error}")))?;
+                return Ok(Some(frame));
+            }
+            Message::Text(_) => return Err(client.protocol("it sent text instead of a frame".into())),
+            Message::Close(Some(close)) if close.code != CloseCode::Normal => {
+                return Err(client.unreachable(format!("it closed the connection: {}", close.reason)));
+            }
+            Message::Close(_) => return Ok(None),
+            Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => {}
+        }
+    }
+    Ok(None)
 }
 
 /// The WebSocket handshake, over the same HTTP client as everything else: one place for TLS, tokens and addresses.
