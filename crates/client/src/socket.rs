@@ -34,7 +34,7 @@ pub struct Welcome {
 #[derive(Debug)]
 pub struct ConsumeSocket {
     client: Client,
-    socket: Socket,
+    socket: Box<Socket>,
 }
 
 impl ConsumeSocket {
@@ -44,7 +44,7 @@ impl ConsumeSocket {
         name: &str,
         session: Option<u64>,
     ) -> Result<(ConsumeSocket, Welcome), ClientError> {
-        let mut socket = ConsumeSocket { client: client.clone(), socket: upgrade(client).await? };
+        let mut socket = ConsumeSocket { client: client.clone(), socket: Box::new(upgrade(client).await?) };
         let hello = ClientFrame::Hello { version: PROTOCOL_VERSION, session, name: name.into() };
         socket.send(&hello).await?;
         let answer = client.in_time(socket.receive()).await??;
@@ -82,12 +82,12 @@ impl ConsumeSocket {
 
     /// The next frame; none when the server has closed. Dropping the future loses nothing.
     pub async fn receive(&mut self) -> Result<Option<ServerFrame>, ClientError> {
-        next_frame(&self.client, &mut self.socket).await
+        next_frame(&self.client, &mut *self.socket).await
     }
 
     /// The two directions, for two tasks.
     pub fn split(self) -> (ConsumeSender, ConsumeReceiver) {
-        let (sink, stream) = self.socket.split();
+        let (sink, stream) = StreamExt::split(*self.socket);
         let sender = ConsumeSender { client: self.client.clone(), sink };
         (sender, ConsumeReceiver { client: self.client, stream })
     }
