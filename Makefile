@@ -4,7 +4,7 @@ TOOLS := $(CURDIR)/.tools
 DENY := $(TOOLS)/bin/cargo-deny
 DENY_VERSION := 0.20.2
 
-.PHONY: help demo build test check fix bench bench-opsqueue bench-peers kill
+.PHONY: help demo build test check fix bench bench-strategies bench-ten-million bench-opsqueue bench-peers kill
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 18
