@@ -102,13 +102,91 @@ async fn after_a_restart_a_hard_limit_lets_nothing_out_until_earlier_consumers_a
     gets_nothing(&mut bert).await;
 
     let (mut anna, _) = connect(&server, Some(session)).await;
-    let chunks = held.chunks.clone();
-    let reassert = ClientFrame::Reassert { request: 2, submission: held.submission, chunks };
-    assert_eq!(settle(&mut anna, reassert).await, [Verdict::Accepted, Verdict::Accepted]);
+    assert_eq!(settle(&mut anna, reassertion(&held)).await, [Verdict::Accepted, Verdict::Accepted]);
     // Anna is back with both: the limit is exhausted, not held.
     gets_nothing(&mut bert).await;
     assert_eq!(settle(&mut anna, completion(&held, 0)).await, [Verdict::Accepted]);
     assert_eq!(work(&mut bert).await[0].chunks.len(), 1);
+    gets_nothing(&mut bert).await;
+    server.stop().await;
+}
+
+fn reassertion(held: &WorkOf) -> ClientFrame {
+    ClientFrame::Reassert { request: 2, submission: held.submission, chunks: held.chunks.clone() }
+}
+
+#[tokio::test]
+async fn a_consumer_is_back_when_it_has_re_asserted_the_work_of_all_its_submissions() {
+    let server = Here::start(|_| {}).await;
+    server.submit(json!({"chunks": 1, "metadata": {"company": 7}})).await;
+    server.submit(json!({"chunks": 5, "metadata": {"company": 7}})).await;
+    let (mut anna, session) = connect(&server, None).await;
+    ask(&mut anna, 2, LIMITED).await;
+    let held = work(&mut anna).await;
+    assert_eq!(held.iter().map(|it| it.chunks.len()).collect::<Vec<_>>(), [1, 1]);
+
+    let server = start_again(server).await;
+    let (mut bert, _) = connect(&server, None).await;
+    ask(&mut bert, 5, LIMITED).await;
+    gets_nothing(&mut bert).await;
+    let (mut anna, _) = connect(&server, Some(session)).await;
+    for held in &held {
+        assert_eq!(settle(&mut anna, reassertion(held)).await, [Verdict::Accepted]);
+        gets_nothing(&mut bert).await;
+    }
+    assert_eq!(settle(&mut anna, completion(&held[1], 0)).await, [Verdict::Accepted]);
+    assert_eq!(work(&mut bert).await[0].chunks.len(), 1);
+    gets_nothing(&mut bert).await;
+    server.stop().await;
+}
+
+/// A consumer with two chunks under a limit of two.
+async fn at_the_limit(server: &Here) -> (ConsumeSocket, u64, WorkOf) {
+    server.submit(json!({"chunks": 5, "metadata": {"company": 7}})).await;
+    let (mut anna, session) = connect(server, None).await;
+    ask(&mut anna, 2, LIMITED).await;
+    let held = work(&mut anna).await.remove(0);
+    assert_eq!(held.chunks.len(), 2);
+    (anna, session, held)
+}
+
+/// Comes back with all that it holds, and says something else then.
+async fn come_back(server: &Here, before: u64, held: &WorkOf) -> (ConsumeSocket, u64) {
+    let (mut socket, session) = connect(server, Some(before)).await;
+    assert_eq!(settle(&mut socket, reassertion(held)).await, [Verdict::Accepted, Verdict::Accepted]);
+    gets_nothing(&mut socket).await;
+    (socket, session)
+}
+
+#[tokio::test]
+async fn work_that_was_re_asserted_after_a_broken_connection_counts_after_a_restart() {
+    let server = Here::start(|config| config.grace_ms = 300).await;
+    let (_broken, session, held) = at_the_limit(&server).await;
+    let (_anna, session) = come_back(&server, session, &held).await;
+    // The session before is forgotten when its grace time is over, and leaves the roster.
+    tokio::time::sleep(Duration::from_millis(900)).await;
+
+    let server = start_again(server).await;
+    let (mut bert, _) = connect(&server, None).await;
+    ask(&mut bert, 5, LIMITED).await;
+    gets_nothing(&mut bert).await;
+    let (_anna, _) = come_back(&server, session, &held).await;
+    gets_nothing(&mut bert).await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn work_that_was_re_asserted_after_a_restart_counts_after_the_next_one() {
+    let server = Here::start(|_| {}).await;
+    let (_anna, session, held) = at_the_limit(&server).await;
+    let server = start_again(server).await;
+    let (_anna, session) = come_back(&server, session, &held).await;
+
+    let server = start_again(server).await;
+    let (mut bert, _) = connect(&server, None).await;
+    ask(&mut bert, 5, LIMITED).await;
+    gets_nothing(&mut bert).await;
+    let (_anna, _) = come_back(&server, session, &held).await;
     gets_nothing(&mut bert).await;
     server.stop().await;
 }

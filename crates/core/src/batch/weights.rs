@@ -33,7 +33,7 @@ impl Weigh {
         field.or_else(|| match bad_weight {
             _ if self.weights.is_empty() => Some("name at least one value and its weight".into()),
             Some((value, _)) => Some(format!(
-                "the weight of `{value}` is a whole number from 1 to {FAIR_WEIGHT_MAX}; leave it out to put it back to 1"
+                "the weight of `{value}` is a whole number from 1 to {FAIR_WEIGHT_MAX}; null (`windlass weights unset`) puts it back to 1"
             )),
             None if long_value => {
                 Some(format!("a value has at most {METADATA_VALUE_BYTES_MAX} bytes"))

@@ -12,7 +12,7 @@
 use super::work;
 use crate::limits::{REPORTS_PER_SESSION_MAX, RESERVES_PER_SESSION_MAX};
 use crate::metrics;
-use crate::roles::dispatcher::{Ask, Asker, Event, ToSession};
+use crate::roles::dispatcher::{Ask, Asker, Connected, Event, ToSession};
 use crate::service::Service;
 use crate::service::reserve::{Report, check_reserve};
 use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, close_code};
@@ -96,8 +96,22 @@ pub(super) struct Conversation {
     seen: Instant,
     /// The strategy of the last reserve, as it was written and as it was read: a consumer keeps to its own.
     strategy: Option<(String, Arc<Strategy>)>,
-    /// Whether the session is on the roster of those who may hold work under a hard limit.
-    is_enlisted: bool,
+    /// The note in the log that puts the session on the roster of those who may hold work under a hard limit.
+    enlisted: Option<u64>,
+    /// Whether what it re-asserts may be such work.
+    may_hold_limited: bool,
+    coming_back: ComingBack,
+}
+
+/// How far a consumer has come back: it re-asserts all that it still works on, and then says something else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ComingBack {
+    /// It may still re-assert.
+    UnderWay,
+    /// It has said something else; the Dispatcher hears of it when reports below this number are answered.
+    Said { below: u64 },
+    /// The Dispatcher knows.
+    Over,
 }
 
 /// How a conversation comes to its end.
@@ -113,7 +127,7 @@ enum End {
 impl Conversation {
     pub(super) fn new(
         service: Service,
-        session: SessionId,
+        Connected { session, may_hold_limited }: Connected,
         socket: WebSocket,
         work: mpsc::UnboundedReceiver<ToSession>,
     ) -> Conversation {
@@ -132,7 +146,9 @@ impl Conversation {
             patience: None,
             seen: Instant::now(),
             strategy: None,
-            is_enlisted: false,
+            enlisted: None,
+            may_hold_limited,
+            coming_back: if may_hold_limited { ComingBack::UnderWay } else { ComingBack::Over },
         }
     }
 
@@ -300,13 +316,24 @@ impl Conversation {
                 self.say(&frame);
             }
         }
+        if let ComingBack::Said { below } = self.coming_back
+            && self.is_answered(below)
+        {
+            self.coming_back = ComingBack::Over;
+            self.service.dispatcher().send(Event::Returned(self.session));
+        }
         while let Some(first) = self.held.front()
-            && self.unanswered.first().is_none_or(|unanswered| *unanswered >= first.below)
+            && self.is_answered(first.below)
             && let Some(held) = self.held.pop_front()
         {
             self.reserve(held.ask).map_err(End::Told)?;
         }
         Ok(())
+    }
+
+    /// Whether every report below a number is answered.
+    fn is_answered(&self, below: u64) -> bool {
+        self.unanswered.first().is_none_or(|unanswered| *unanswered >= below)
     }
 
     /// Whether there are no more frames; there may be if there is no room for them.
@@ -356,6 +383,9 @@ impl Conversation {
     }
 
     fn take(&mut self, frame: ClientFrame) -> Result<(), Goodbye> {
+        if self.coming_back == ComingBack::UnderWay && !matches!(frame, ClientFrame::Reassert { .. }) {
+            self.coming_back = ComingBack::Said { below: self.next_report };
+        }
         match frame {
             ClientFrame::Hello { .. } => return Err(Goodbye::protocol("Hello is said once")),
             ClientFrame::Heartbeat {} => self.say(&ServerFrame::Heartbeat {}),
@@ -390,6 +420,9 @@ impl Conversation {
                 self.report(request, async move { service.fail(submission, reports).await });
             }
             ClientFrame::Reassert { request, submission, chunks } => {
+                if self.may_hold_limited {
+                    self.enlist();
+                }
                 let chunks = names_of(submission, &chunks);
                 self.report(request, self.service.reassert(self.session, chunks));
             }
@@ -403,13 +436,21 @@ impl Conversation {
 
     /// Whether an ask has to wait until the session is on the roster; puts it there if it is not yet.
     fn must_enlist(&mut self, ask: &Ask) -> bool {
-        if self.is_enlisted || !ask.strategy.has_hard_limit() {
-            return false;
+        ask.strategy.has_hard_limit() && {
+            let enlisted = self.enlist();
+            !self.is_answered(enlisted + 1)
         }
-        self.is_enlisted = true;
+    }
+
+    /// Puts the session on the roster, unless that is done or under way; gives the number of that note.
+    fn enlist(&mut self) -> u64 {
+        if let Some(enlisted) = self.enlisted {
+            return enlisted;
+        }
         let enlist = Enlist { joined: vec![self.session.0], ..Enlist::default() };
         let service = self.service.clone();
         let number = self.next_number();
+        self.enlisted = Some(number);
         self.reports.push(Box::pin(async move {
             match service.propose(Command::Enlist(enlist)).await {
                 Ok(_) => (number, Ok(None)),
@@ -418,7 +459,7 @@ impl Conversation {
                 }
             }
         }));
-        true
+        number
     }
 
     /// What a reserve asks of the Dispatcher.

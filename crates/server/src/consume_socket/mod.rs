@@ -5,7 +5,7 @@ mod work;
 
 use crate::http::accept::ConnectionPlace;
 use crate::http_refused;
-use crate::roles::dispatcher::{Event, ToSession};
+use crate::roles::dispatcher::{Connected, Event, ToSession};
 use crate::service::Service;
 use axum::Extension;
 use axum::extract::State;
@@ -57,7 +57,7 @@ async fn converse(service: Service, mut socket: WebSocket) {
     // A peer that reads nothing must not keep the task for ever.
     let patience = Duration::from_millis(service.config().header_timeout_ms);
     match hello(&service, &mut socket, work_out).await {
-        Ok(session) => Conversation::new(service, session, socket, work).run(patience).await,
+        Ok(connected) => Conversation::new(service, connected, socket, work).run(patience).await,
         Err(goodbye) => {
             let last_words = async {
                 drop(socket.send(goodbye.message()).await);
@@ -72,7 +72,7 @@ async fn hello(
     service: &Service,
     socket: &mut WebSocket,
     work_out: mpsc::UnboundedSender<ToSession>,
-) -> Result<SessionId, Goodbye> {
+) -> Result<Connected, Goodbye> {
     let first =
         tokio::time::timeout(Duration::from_millis(service.config().header_timeout_ms), socket.next()).await;
     let Ok(Some(Ok(Message::Binary(bytes)))) = first else {

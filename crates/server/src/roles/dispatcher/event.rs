@@ -41,8 +41,10 @@ pub enum Event {
         /// Where its work goes.
         out: mpsc::UnboundedSender<ToSession>,
         /// Gets the session.
-        reply: oneshot::Sender<SessionId>,
+        reply: oneshot::Sender<Connected>,
     },
+    /// A consumer that has come back has re-asserted all that it still works on.
+    Returned(SessionId),
     /// A consumer has shown that it lives.
     Seen(SessionId),
     /// A connection is gone; its consumer has the grace time to come back.
@@ -65,6 +67,15 @@ pub enum Event {
     Overview(Option<String>, usize, oneshot::Sender<Overview>),
     /// Hand out no more.
     Drain,
+}
+
+/// A session, as its conversation knows it.
+#[derive(Debug, Clone, Copy)]
+pub struct Connected {
+    /// Its id.
+    pub session: SessionId,
+    /// Whether what it re-asserts may be work under a hard limit: it goes on with a session that was on the roster.
+    pub may_hold_limited: bool,
 }
 
 /// What a session gets.

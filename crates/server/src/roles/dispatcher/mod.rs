@@ -16,7 +16,7 @@ mod totals;
 
 use crate::clock::Clock;
 use crate::config::SessionTimes;
-pub use event::{Ask, Asker, DispatcherStatus, Event, ToSession};
+pub use event::{Ask, Asker, Connected, DispatcherStatus, Event, ToSession};
 pub use handle::DispatcherHandle;
 use hold::Hold;
 use lines::{Lines, is_asked};
@@ -205,8 +205,9 @@ impl Dispatcher {
             }
             Event::Reassert(session, chunks, reply) => {
                 self.answer(&chunks, reply, |reserver, name, token| reserver.reassert(session, name, token));
-                self.note_return(session, now);
+                self.sessions.enlist_as_before(session);
             }
+            Event::Returned(session) => self.note_return(session, now),
             Event::Release(chunks, reply) => self.answer(&chunks, reply, Reserver::release),
             Event::Extend(chunks, until, reply) => {
                 self.answer(&chunks, reply, |reserver, name, token| reserver.extend(name, token, until));
@@ -246,7 +247,7 @@ impl Dispatcher {
         }
     }
 
-    /// A session that goes on with one of an earlier leadership has said what it still works on, or has nothing.
+    /// A session that goes on with one of an earlier leadership has said all that it still works on, or has nothing.
     fn note_return(&mut self, session: SessionId, now: At) {
         if let Some(before) = self.sessions.take_returning(session)
             && self.hold.came_back(before)
@@ -293,7 +294,6 @@ impl Dispatcher {
     /// Answers an ask, or lets it wait. What a session gets at once is given back: it is that session that asks.
     fn reserve(&mut self, ask: Ask, now: At) -> Option<Answer> {
         if let Asker::Session { session, .. } = ask.asker {
-            self.note_return(session, now);
             self.sessions.note_strategy(session, &ask.strategy);
             if ask.strategy.has_hard_limit() {
                 self.sessions.enlist(session);
@@ -377,7 +377,7 @@ impl Dispatcher {
         before: Option<SessionId>,
         name: String,
         out: mpsc::UnboundedSender<ToSession>,
-        reply: oneshot::Sender<SessionId>,
+        reply: oneshot::Sender<Connected>,
         now: At,
     ) {
         if let Some(connection) = before.and_then(|before| self.sessions.disconnect(before, now)) {
@@ -388,9 +388,11 @@ impl Dispatcher {
             drop(out.send(ToSession::Draining));
         }
         let returning = before.filter(|before| self.hold.awaits(*before));
-        let id = self.sessions.connect(name, out, returning, now);
-        if reply.send(id).is_err() {
-            self.sessions.remove(id);
+        let may_hold_limited =
+            returning.is_some() || before.is_some_and(|before| self.sessions.may_hold_limited(before));
+        let session = self.sessions.connect(name, out, returning, may_hold_limited, now);
+        if reply.send(Connected { session, may_hold_limited }).is_err() {
+            self.sessions.remove(session);
         }
     }
 

@@ -42,8 +42,10 @@ struct Session {
     seen: At,
     /// Whether it is on the roster of those who may hold work under a hard limit.
     is_enlisted: bool,
-    /// The session of an earlier leadership that this one goes on with, until it has said what it still works on.
+    /// The session of an earlier leadership that this one goes on with, until it has said all that it still works on.
     returning: Option<SessionId>,
+    /// Whether what it re-asserts may be work under a hard limit.
+    may_hold_limited: bool,
 }
 
 /// A connected consumer, as people see it.
@@ -109,6 +111,7 @@ impl Sessions {
         name: String,
         connection: Connection,
         returning: Option<SessionId>,
+        may_hold_limited: bool,
         now: At,
     ) -> SessionId {
         let id = SessionId(unguessable());
@@ -121,6 +124,7 @@ impl Sessions {
             seen: now,
             is_enlisted: false,
             returning,
+            may_hold_limited,
         };
         self.next_number += 1;
         self.all.insert(id, session);
@@ -151,6 +155,18 @@ impl Sessions {
         if let Some(session) = self.all.get_mut(&id) {
             session.is_enlisted = true;
         }
+    }
+
+    /// A session re-asserts work: if that may be under a hard limit, it is on the roster.
+    pub(super) fn enlist_as_before(&mut self, id: SessionId) {
+        if let Some(session) = self.all.get_mut(&id) {
+            session.is_enlisted |= session.may_hold_limited;
+        }
+    }
+
+    /// Whether a session has, or may re-assert, work under a hard limit.
+    pub(super) fn may_hold_limited(&self, id: SessionId) -> bool {
+        self.all.get(&id).is_some_and(|session| session.is_enlisted || session.may_hold_limited)
     }
 
     /// The session of an earlier leadership that this one goes on with; asked once it has said what it still works on.
