@@ -158,6 +158,17 @@ async fn come_back(server: &Here, before: u64, held: &WorkOf) -> (ConsumeSocket,
     (socket, session)
 }
 
+/// Nobody else gets anything after a restart, before this consumer is back or then.
+async fn is_waited_for_after_a_restart(server: Here, session: u64, held: &WorkOf) {
+    let server = start_again(server).await;
+    let (mut bert, _) = connect(&server, None).await;
+    ask(&mut bert, 5, LIMITED).await;
+    gets_nothing(&mut bert).await;
+    let (_anna, _) = come_back(&server, session, held).await;
+    gets_nothing(&mut bert).await;
+    server.stop().await;
+}
+
 #[tokio::test]
 async fn work_that_was_re_asserted_after_a_broken_connection_counts_after_a_restart() {
     let server = Here::start(|config| config.grace_ms = 300).await;
@@ -166,13 +177,7 @@ async fn work_that_was_re_asserted_after_a_broken_connection_counts_after_a_rest
     // The session before is forgotten when its grace time is over, and leaves the roster.
     tokio::time::sleep(Duration::from_millis(900)).await;
 
-    let server = start_again(server).await;
-    let (mut bert, _) = connect(&server, None).await;
-    ask(&mut bert, 5, LIMITED).await;
-    gets_nothing(&mut bert).await;
-    let (_anna, _) = come_back(&server, session, &held).await;
-    gets_nothing(&mut bert).await;
-    server.stop().await;
+    is_waited_for_after_a_restart(server, session, &held).await;
 }
 
 #[tokio::test]
@@ -182,13 +187,7 @@ async fn work_that_was_re_asserted_after_a_restart_counts_after_the_next_one() {
     let server = start_again(server).await;
     let (_anna, session) = come_back(&server, session, &held).await;
 
-    let server = start_again(server).await;
-    let (mut bert, _) = connect(&server, None).await;
-    ask(&mut bert, 5, LIMITED).await;
-    gets_nothing(&mut bert).await;
-    let (_anna, _) = come_back(&server, session, &held).await;
-    gets_nothing(&mut bert).await;
-    server.stop().await;
+    is_waited_for_after_a_restart(server, session, &held).await;
 }
 
 #[tokio::test]
