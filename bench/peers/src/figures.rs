@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Figures {
     pub(crate) machine: String,
+    /// The commit that Windlass was built from, as far as the harness can tell.
+    pub(crate) commit: String,
     pub(crate) seconds: f64,
     pub(crate) repetitions: usize,
     pub(crate) backlog: u64,
@@ -86,12 +88,15 @@ impl Figures {
         system: &str,
         mode: Mode,
         consumers: usize,
-        leaves_out: &str,
+        leaves_out: &[&str],
     ) -> Option<&Load> {
         self.loads
             .iter()
             .filter(|it| {
-                it.system == system && it.mode == mode && it.consumers == consumers && it.way != leaves_out
+                it.system == system
+                    && it.mode == mode
+                    && it.consumers == consumers
+                    && !leaves_out.contains(&it.way.as_str())
             })
             .max_by(|a, b| a.rate().total_cmp(&b.rate()))
     }

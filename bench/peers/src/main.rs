@@ -32,6 +32,7 @@ use gate::Gate;
 use rustix::process::{Resource, Rlimit};
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 use system::Mode;
 use tokio::signal::unix::{SignalKind, signal};
@@ -142,6 +143,7 @@ async fn measure(options: &Options) -> anyhow::Result<Figures> {
     let contenders = contenders(options);
     let mut figures = Figures {
         machine: machine(),
+        commit: commit(),
         seconds: options.seconds,
         repetitions: options.repetitions,
         backlog: options.backlog,
@@ -192,6 +194,13 @@ fn machine() -> String {
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     format!("{cores} cores, Linux {}", kernel.trim())
+}
+
+/// What the working tree is at; the page must say what was measured.
+fn commit() -> String {
+    let described = Command::new("git").args(["describe", "--always", "--dirty"]).output();
+    let said = described.map(|it| String::from_utf8_lossy(&it.stdout).trim().to_owned()).unwrap_or_default();
+    if said.is_empty() { "unknown".into() } else { format!("`{said}`") }
 }
 
 /// A thousand consumers have a connection each, and servers inherit the limit.

@@ -3,7 +3,7 @@
 use crate::figures::{Backlog, Figures, Fill, Load};
 use crate::plot::{Plot, Series};
 use crate::system::{Mode, median};
-use crate::windlass::{BY_DEFAULT, MANY_SUBMISSIONS, ONE_SUBMISSION, WINDLASS};
+use crate::windlass::{BY_CONSUMER, BY_DEFAULT, BY_SETTINGS, MANY_SUBMISSIONS, ONE_SUBMISSION, WINDLASS};
 use std::fmt::Write as _;
 
 const OPSQUEUE: &str = "Opsqueue";
@@ -48,7 +48,7 @@ fn rows(figures: &Figures) -> Vec<Row> {
     let mut rows = Vec::new();
     for mode in [Mode::OneByOne, Mode::Recommended] {
         for consumers in figures.consumers() {
-            let rate = |name: &str| figures.best_load(name, mode, consumers, BY_DEFAULT).map(Load::rate);
+            let rate = |name: &str| figures.best_load(name, mode, consumers, &BY_CONSUMER).map(Load::rate);
             let is_judged = consumers == 16 || consumers == 1_000;
             let bar = match (mode, consumers) {
                 (Mode::OneByOne, 16) => Some(1.0),
@@ -59,14 +59,8 @@ fn rows(figures: &Figures) -> Vec<Row> {
             let rates: Vec<Option<f64>> = names().map(rate).collect();
             let what = format!("{}, {}", mode.name(), plural(consumers));
             rows.push(Row { what, rates: rates.clone(), bar, opsqueue_bar: is_judged.then_some(100.0) });
-            let by_default =
-                figures.loads.iter().find(|it| it.consumers == consumers && it.way == BY_DEFAULT);
-            if let Some(by_default) = by_default.filter(|_| mode == Mode::Recommended) {
-                let what =
-                    format!("the same, Windlass by its `Consumer` with defaults, {}", plural(consumers));
-                let rates =
-                    std::iter::once(Some(by_default.rate())).chain(rates.into_iter().skip(1)).collect();
-                rows.push(Row { what, rates, bar: None, opsqueue_bar: None });
+            if mode == Mode::Recommended {
+                rows.extend(rows_by_consumer(figures, consumers, &rates));
             }
         }
     }
@@ -85,6 +79,18 @@ fn rows(figures: &Figures) -> Vec<Row> {
     }
     rows.retain(|it| it.rates.iter().any(Option::is_some));
     rows
+}
+
+/// The recommended mode once more, with Windlass driven by its own client library's loop.
+fn rows_by_consumer(figures: &Figures, consumers: usize, rates: &[Option<f64>]) -> Vec<Row> {
+    let ways = [(BY_SETTINGS, "64 at once and 960 at hand"), (BY_DEFAULT, "its defaults")];
+    let row = |(way, with)| {
+        let ours = figures.loads.iter().find(|it| it.consumers == consumers && it.way == way)?.rate();
+        let what = format!("the same, Windlass by its `Consumer` with {with}, {}", plural(consumers));
+        let rates = std::iter::once(Some(ours)).chain(rates.iter().skip(1).copied()).collect();
+        Some(Row { what, rates, bar: None, opsqueue_bar: None })
+    };
+    ways.into_iter().filter_map(row).collect()
 }
 
 fn plural(consumers: usize) -> String {
@@ -106,7 +112,10 @@ pub(crate) fn table(figures: &Figures) -> Table {
     for row in rows(figures) {
         let rates: Vec<String> = row.rates.iter().map(|it| it.map_or("–".into(), grouped)).collect();
         let mut judged = |ratio: Option<f64>, bar: Option<f64>, of: &str| {
-            let Some(ratio) = ratio else { return ("–".into(), String::new()) };
+            let Some(ratio) = ratio else {
+                let verdict = bar.map_or(String::new(), |bar| format!("≥ {} not measurable", times(bar)));
+                return ("–".into(), verdict);
+            };
             let verdict = match bar {
                 Some(bar) if ratio < bar => {
                     missed.push(format!("{} ({} of {of}, bar {})", row.what, times(ratio), times(bar)));
@@ -148,7 +157,7 @@ pub(crate) fn page(figures: &Figures) -> String {
          One by one: a consumer reports each chunk and waits for the acknowledgement before it takes the next. Recommended: as each\n\
          system's documentation says for throughput ([below](#how-each-system-is-driven)). Where a system has several ways, the\n\
          best counts. Bulk submit: all chunks in and acknowledged; broken off after {} s, counting what is in by then.\n\n\
-         ## Where we lose\n\n{}\n\nBars missed:\n\n{missed}\n\n{}\n{}\n{}\n## Versions\n\n{}\n\n{}{}",
+         ## Where we lose\n\n{}\n\nBars missed:\n\n{missed}\n\n{}\n{}\n{}\n## Versions\n\n{}\n\nWindlass is built from commit {}.\n\n{}{}",
         figures.repetitions,
         figures.seconds,
         figures.machine,
@@ -158,6 +167,7 @@ pub(crate) fn page(figures: &Figures) -> String {
         costs(figures),
         backlogs(figures),
         versions.join("\n"),
+        figures.commit,
         SYSTEMS,
         remarks(figures),
     )
@@ -318,7 +328,7 @@ pub(crate) fn plots(figures: &Figures) -> Vec<(&'static str, String)> {
     let over_consumers = |mode| {
         lines(figures, |name| {
             let points = figures.consumers().into_iter().filter_map(|consumers| {
-                Some((consumers as f64, figures.best_load(name, mode, consumers, BY_DEFAULT)?.rate()))
+                Some((consumers as f64, figures.best_load(name, mode, consumers, &BY_CONSUMER)?.rate()))
             });
             points.collect()
         })

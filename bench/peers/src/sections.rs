@@ -74,7 +74,7 @@ fn is_hopeless(figures: &Figures, system: &str, mode: Mode, consumers: usize, wa
         same.map(|it| it.rates[0]).fold(0.0, f64::max)
     };
     let is_far_behind = rate(way) * FAR_BEHIND < best_of(WINDLASS);
-    // Windlass' two ways are two rows of the table.
+    // Windlass' ways are rows of the table.
     system != WINDLASS && (is_far_behind || rate(way) < HOPELESS_BELOW * best_of(system))
 }
 

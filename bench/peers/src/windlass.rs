@@ -23,6 +23,10 @@ pub(crate) const WINDLASS: &str = "Windlass";
 const SOCKET: &str = "socket";
 /// The client library's `Consumer` with nothing set: one chunk at a time, four at hand.
 pub(crate) const BY_DEFAULT: &str = "Consumer, its defaults";
+/// The client library's `Consumer` as the documentation says for work that takes microseconds.
+pub(crate) const BY_SETTINGS: &str = "Consumer, 64 at once, 960 at hand";
+/// The ways that have rows of their own.
+pub(crate) const BY_CONSUMER: [&str; 2] = [BY_DEFAULT, BY_SETTINGS];
 /// One submission with everything in it.
 pub(crate) const ONE_SUBMISSION: &str = "one submission";
 /// Submissions of a thousand chunks.
@@ -50,7 +54,7 @@ impl System for Windlass {
     fn ways(&self, mode: Mode, _consumers: usize) -> Vec<&'static str> {
         match mode {
             Mode::OneByOne => vec![SOCKET, ONE_EXCHANGE],
-            Mode::Recommended => vec![SOCKET, BY_DEFAULT],
+            Mode::Recommended => vec![SOCKET, BY_DEFAULT, BY_SETTINGS],
         }
     }
 
@@ -107,9 +111,16 @@ impl Server for Running {
 
     async fn consumers(&self, mode: Mode, way: &str, count: usize) -> anyhow::Result<Vec<Box<dyn Consumer>>> {
         let mut consumers: Vec<Box<dyn Consumer>> = Vec::new();
-        if way == BY_DEFAULT {
-            let by_default = || -> Box<dyn Consumer> { Box::new(ByDefault::new(&self.client, &self.left)) };
-            return Ok(std::iter::repeat_with(by_default).take(count).collect());
+        if BY_CONSUMER.contains(&way) {
+            let consumer = || -> Box<dyn Consumer> {
+                Box::new(Library {
+                    client: self.client.clone(),
+                    left: self.left.clone(),
+                    is_set: way == BY_SETTINGS,
+                    running: None,
+                })
+            };
+            return Ok(std::iter::repeat_with(consumer).take(count).collect());
         }
         for nth in 0..count {
             let socket = ConsumeSocket::connect(&self.client, &format!("bench {nth}"), None).await?.0;
@@ -319,21 +330,21 @@ impl Consumer for Pipelined {
 type Loop = (oneshot::Sender<()>, JoinHandle<Result<windlass_client::Tally, ClientError>>);
 
 /// The client library's own loop, with work that does nothing.
-struct ByDefault {
+struct Library {
     client: Client,
     left: Arc<AtomicI64>,
+    is_set: bool,
     running: Option<Loop>,
 }
 
-impl ByDefault {
-    fn new(client: &Client, left: &Arc<AtomicI64>) -> ByDefault {
-        ByDefault { client: client.clone(), left: left.clone(), running: None }
-    }
-
+impl Library {
     fn start(&self) -> Loop {
         let (stop, stopped) = oneshot::channel();
-        let consumer =
+        let mut consumer =
             windlass_client::Consumer::builder(self.client.clone()).strategy(Strategy::OldestFirst);
+        if self.is_set {
+            consumer = consumer.concurrency(64).prefetch(960);
+        }
         let left = self.left.clone();
         let run = consumer.run(
             move |_chunk| {
@@ -347,7 +358,7 @@ impl ByDefault {
 }
 
 #[async_trait]
-impl Consumer for ByDefault {
+impl Consumer for Library {
     async fn round(&mut self, _tally: &mut Tally) -> anyhow::Result<bool> {
         if self.running.is_none() {
             self.running = Some(self.start());
