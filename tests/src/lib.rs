@@ -3,3 +3,8 @@
 
 pub mod binary;
 pub mod here;
+
+/// A number from the environment, or this one.
+pub fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().map_or(default, |text| text.parse().expect("a number"))
+}

@@ -1,5 +1,7 @@
 //! Bad input at every door: a clear problem with a code, or a closed socket; the server stays healthy.
 
+#![expect(clippy::unwrap_used, reason = "a test ends where it meets an error")]
+
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -158,7 +160,6 @@ async fn reports_of_what_was_never_reserved_or_is_over_change_nothing() {
 #[tokio::test]
 async fn garbage_on_the_consumers_socket_closes_it_with_a_reason() {
     let server = Here::start(|_| {}).await;
-    let hello = || frames::encode(&ClientFrame::Hello { version: 1, session: None, name: "x".into() });
     let old = frames::encode(&ClientFrame::Hello { version: 99, session: None, name: "x".into() });
     let too_large = vec![0; frames::FRAME_BYTES_MAX + 1];
     let conversations: Vec<Vec<Message>> = vec![
@@ -188,15 +189,8 @@ async fn garbage_on_the_consumers_socket_closes_it_with_a_reason() {
         };
         tokio::time::timeout(Duration::from_secs(20), closed).await.expect("the server closes the socket");
     }
-    let url = server.url("/v1/consume").replace("http://", "ws://");
-    let (mut socket, _) = tokio_tungstenite::connect_async(url).await.unwrap();
-    socket.send(Message::Binary(hello().into())).await.unwrap();
-    let bad =
-        ClientFrame::Reserve { request: 3, max: 1, strategy: "{\"Nope\": 1}".into(), after_reports: false };
-    socket.send(Message::Binary(frames::encode(&bad).into())).await.unwrap();
-    let _welcome = socket.next().await;
-    let Some(Ok(Message::Binary(refused))) = socket.next().await else { panic!("a refusal was expected") };
-    let refused: frames::ServerFrame = frames::decode(&refused).unwrap();
+    let mut socket = connected(&server).await;
+    let refused = refusal_of(&mut socket, 3, "{\"Nope\": 1}".into()).await;
     assert!(
         matches!(&refused, frames::ServerFrame::Refused { request: 3, code, .. } if code == "strategy_invalid"),
         "{refused:?}"
@@ -204,6 +198,83 @@ async fn garbage_on_the_consumers_socket_closes_it_with_a_reason() {
     drop(socket);
     assert_healthy(&server).await;
     server.stop().await;
+}
+
+#[tokio::test]
+async fn hostile_strategies_are_refused_at_both_doors_with_what_to_do() {
+    let server = Here::start(|_| {}).await;
+    server.submit(json!({"chunks": 1, "metadata": {"a": 1}})).await;
+    let nested = |depth: usize| {
+        (0..depth).fold(
+            json!("Random"),
+            |inner, _| json!({"MaxSimultaneous": {"field": "a", "max": 1, "inner": inner}}),
+        )
+    };
+    let weights: serde_json::Map<String, Value> = (0..1_001).map(|nth| (nth.to_string(), json!(2))).collect();
+    let parts = vec!["Random"; 65].join(", ");
+    let deep = "nests at most 16 deep";
+    let cases: Vec<(Value, u16, &str)> = vec![
+        (nested(16), 422, deep),
+        (nested(100), 400, deep),
+        (json!(format!("OrElse({parts})")), 400, deep),
+        (json!(format!("SelectOnly(a={}", "(".repeat(10_000))), 400, "character"),
+        (json!("x".repeat(20_000)), 400, "16384 bytes"),
+        (json!({"Fair": {"field": "a", "weights": weights}}), 422, "1000"),
+        (json!({"Fair": {"field": "a", "weights": {"x": 0}}}), 422, "weight"),
+        (json!({"MaxSimultaneous": {"field": "a", "max": 0, "inner": "Random"}}), 400, "max"),
+        (json!({"Random": {"Random": {"Random": 1}}}), 400, "no settings"),
+    ];
+    let mut socket = connected(&server).await;
+    for (nth, (strategy, status, says)) in cases.into_iter().enumerate() {
+        let text = strategy.to_string();
+        let shown: String = text.chars().take(80).collect();
+        for path in ["/v1/reserve", "/v1/explain"] {
+            let answer = server.post(path, json!({"strategy": strategy})).await;
+            let detail = answer.json["detail"].as_str().unwrap_or_default();
+            assert_eq!(answer.status, status, "{path} {shown}: {}", answer.text);
+            assert!(detail.contains(says) && detail.len() < 500, "{path} {shown}: {detail}");
+        }
+        let request = nth as u64;
+        let refused = refusal_of(&mut socket, request, text).await;
+        assert!(
+            matches!(&refused, frames::ServerFrame::Refused { request: of, code, detail, .. }
+                if *of == request && code == "strategy_invalid" && detail.contains(says)),
+            "{shown}: {refused:?}"
+        );
+    }
+    let unknown = json!({"strategy": "Fair(nobody_has_it, MaxSimultaneous(nor_this, 1))"});
+    let reserved = server.post("/v1/reserve", unknown).await.json;
+    assert_eq!(reserved["reservations"].as_array().unwrap().len(), 1, "unknown fields hold nothing back");
+    assert_healthy(&server).await;
+    server.stop().await;
+}
+
+fn hello() -> Vec<u8> {
+    frames::encode(&ClientFrame::Hello { version: 1, session: None, name: "x".into() })
+}
+
+type Socket = tokio_tungstenite::WebSocketStream<tokio_tungstenite::MaybeTlsStream<TcpStream>>;
+
+/// A consumer that was welcomed.
+async fn connected(server: &Here) -> Socket {
+    let url = server.url("/v1/consume").replace("http://", "ws://");
+    let (mut socket, _) = tokio_tungstenite::connect_async(url).await.unwrap();
+    socket.send(Message::Binary(hello().into())).await.unwrap();
+    let Some(Ok(Message::Binary(_welcome))) = socket.next().await else { panic!("a welcome was expected") };
+    socket
+}
+
+/// What a reserve with a strategy that cannot be is answered with.
+async fn refusal_of(socket: &mut Socket, request: u64, strategy: String) -> frames::ServerFrame {
+    let reserve = ClientFrame::Reserve { request, max: 1, strategy, after_reports: false };
+    socket.send(Message::Binary(frames::encode(&reserve).into())).await.unwrap();
+    loop {
+        let Some(Ok(Message::Binary(answer))) = socket.next().await else { panic!("a refusal was expected") };
+        match frames::decode(&answer).unwrap() {
+            frames::ServerFrame::Heartbeat {} => {}
+            answer => return answer,
+        }
+    }
 }
 
 #[tokio::test]

@@ -97,7 +97,7 @@ async fn an_explanation_mirrors_the_strategy_block_by_block() {
         told(&explained["part"]),
         [
             "OrElse [gives] the first gives nothing, so the fallback is asked, and gives",
-            "SelectOnly(mode=preview) [empty] no ready submission has mode=preview",
+            "SelectOnly(mode=preview) [empty] none of 2 ready submissions has mode=preview",
             "Random [empty] no ready submission gets here",
             "MaxSimultaneous(company_id, 2) [gives] 1 value of company_id has its 2 chunks in work; 1 ready \
              submission waits behind it",
@@ -232,7 +232,7 @@ async fn the_overviews_numbers_agree_with_what_was_done() {
     assert_eq!(
         seen["field"],
         json!({
-            "name": "company_id", "fair": true, "more": 0, "cut": false,
+            "name": "company_id", "fair": true, "more": 0, "cut": false, "handed_out": 4,
             "values": [
                 {"value": 2, "submissions": 1, "ready": 18, "reserved": 2, "handed_out": 2, "weight": 3, "fair_share": 0.75},
                 {"value": 1, "submissions": 1, "ready": 8, "reserved": 0, "handed_out": 2, "weight": 1, "fair_share": 0.25},

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends where it meets an error")]
 
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 use std::time::Duration;
 use windlass_client::frames::{ClientFrame, DoneChunk, ServerFrame, Verdict, WorkOf};
@@ -83,6 +84,43 @@ async fn a_hard_limit_counts_over_all_consumers_and_strategies_that_name_the_fie
     server.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reserves_at_the_same_time_together_get_what_a_hard_limit_allows() {
+    let server = Here::start(|_| {}).await;
+    server.submit(json!({"chunks": 1_000, "metadata": {"company": 7}})).await;
+    let strategies = ["MaxSimultaneous(company, 10, Random)", "Fair(company, MaxSimultaneous(company, 10))"];
+    let reserves = (0..64).map(|nth| reserve(&server, strategies[nth % 2], 3, 60_000));
+    let reserved: usize = join_all(reserves).await.iter().map(Vec::len).sum();
+    assert_eq!(reserved, 10);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_limit_in_percent_follows_the_consumers_that_are_connected() {
+    let server = Here::start(|config| config.grace_ms = 100).await;
+    server.submit(json!({"chunks": 100, "metadata": {"company": 7}})).await;
+    let half = "\"MaxSimultaneous(company, 50%, OldestFirst)\"";
+    let (mut anna, _) = connect(&server, None).await;
+    let (bert, _) = connect(&server, None).await;
+    ask(&mut anna, 9, half).await;
+    let first = work(&mut anna).await.remove(0);
+    assert_eq!(first.chunks.len(), 1, "half of two");
+    ask(&mut anna, 9, half).await;
+    gets_nothing(&mut anna).await;
+
+    let (carl, _) = connect(&server, None).await;
+    let (dora, _) = connect(&server, None).await;
+    assert_eq!(work(&mut anna).await[0].chunks.len(), 1, "half of four: one more");
+    drop((bert, carl, dora));
+    while server.get("/v1/overview").await.json["consumers"]["connected"] != 1 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    ask(&mut anna, 9, half).await;
+    assert_eq!(settle(&mut anna, completion(&first, 0)).await, [Verdict::Accepted]);
+    gets_nothing(&mut anna).await;
+    server.stop().await;
+}
+
 #[tokio::test]
 async fn after_a_restart_a_hard_limit_lets_nothing_out_until_earlier_consumers_are_back() {
     let server = Here::start(|_| {}).await;
@@ -100,12 +138,23 @@ async fn after_a_restart_a_hard_limit_lets_nothing_out_until_earlier_consumers_a
     assert!(work(&mut bert).await[0].metadata.is_empty());
     ask(&mut bert, 5, LIMITED).await;
     gets_nothing(&mut bert).await;
+    let holding = |overview: &Value| overview["limits"]["holding_ms"].as_u64();
+    let left = holding(&server.get("/v1/overview").await.json).unwrap();
+    assert!((1..=3_000).contains(&left), "{left}");
+    let why = json!({"strategy": "MaxSimultaneous(company, 2, OldestFirst)", "submission": held.submission});
+    let why = server.post("/v1/explain", why).await.json["submission"].clone();
+    assert!(
+        why["says"].as_str().unwrap().starts_with("work of an earlier leadership may still be under way")
+    );
+    let limit = &why["ways"][0]["limits"][0];
+    assert_eq!((&limit["max"], &limit["holding"]), (&json!(2), &json!(true)));
 
     let (mut anna, _) = connect(&server, Some(session)).await;
     assert_eq!(settle(&mut anna, reassertion(&held)).await, [Verdict::Accepted, Verdict::Accepted]);
     // Anna is back with both: the limit is exhausted, not held.
     gets_nothing(&mut bert).await;
     assert_eq!(settle(&mut anna, completion(&held, 0)).await, [Verdict::Accepted]);
+    assert_eq!(holding(&server.get("/v1/overview").await.json), None);
     assert_eq!(work(&mut bert).await[0].chunks.len(), 1);
     gets_nothing(&mut bert).await;
     server.stop().await;

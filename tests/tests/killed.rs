@@ -17,6 +17,7 @@ use windlass_client::{Blob, Client, ConsumeSocket, Output, SubmissionId, SubmitR
 use windlass_core::ids::ChunkIndex;
 use windlass_core::seeded::Seeded;
 use windlass_tests::binary::{Served, free_port};
+use windlass_tests::setting;
 
 const PRODUCERS: u64 = 3;
 const CONSUMERS: u64 = 4;
@@ -28,10 +29,6 @@ struct Acknowledged {
     submitted: Mutex<BTreeMap<SubmissionId, (String, u64)>>,
     completed: Mutex<BTreeSet<(SubmissionId, ChunkIndex)>>,
     is_over: AtomicBool,
-}
-
-fn setting(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().map_or(default, |text| text.parse().expect("a number"))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,5 +1,6 @@
 //! The HTTP interface's bodies of explain: what a strategy would give next and why, and why a submission waits.
 
+use crate::json::strategy_schema;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use windlass_core::batch::strategy::Strategy;
@@ -12,7 +13,7 @@ use windlass_core::ids::{ChunkIndex, SubmissionId};
 pub struct ExplainRequest {
     /// The strategy, as in a reserve; `Random` if not given.
     #[serde(default)]
-    #[schema(value_type = Object)]
+    #[schema(schema_with = strategy_schema)]
     pub strategy: Strategy,
     /// A submission, to be told why it is or is not handed out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -124,6 +125,9 @@ pub struct SaturatedInfo {
     pub reserved: u64,
     /// How many may be.
     pub max: u64,
+    /// Whether none may be for now, since work of an earlier leadership may be under way.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub holding: bool,
     /// Ready submissions that wait behind it.
     pub submissions: u64,
 }

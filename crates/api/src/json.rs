@@ -2,12 +2,24 @@
 
 use crate::blob::Blob;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use std::collections::BTreeMap;
+use utoipa::openapi::schema::{Object, OneOfBuilder, Type};
 use utoipa::{IntoParams, ToSchema};
 use windlass_core::batch::strategy::Strategy;
 use windlass_core::batch::submissions::{MetaValue, OnFailure, SubmissionState};
 use windlass_core::ids::{ChunkIndex, SubmissionId};
+use windlass_core::limits::STRATEGY_DEPTH_MAX;
 use windlass_core::time::At;
+
+/// What is wrong with a JSON text, as a sentence.
+pub fn detail_of(error: &serde_json::Error) -> String {
+    let detail = error.to_string();
+    if detail.starts_with("recursion limit exceeded") {
+        return format!("this nests too deeply; a strategy nests at most {STRATEGY_DEPTH_MAX} deep");
+    }
+    detail
+}
 
 /// A point in time as RFC 3339 text in UTC.
 pub fn time_text(at: At) -> String {
@@ -266,9 +278,9 @@ pub struct ReserveRequest {
     /// How many chunks at most; 1 if not given.
     #[serde(default = "one")]
     pub max: usize,
-    /// Which ones: `"Random"`, `"OldestFirst"`, `"NewestFirst"`; `Random` if not given.
+    /// Which ones; `Random` if not given.
     #[serde(default)]
-    #[schema(value_type = Object)]
+    #[schema(schema_with = strategy_schema)]
     pub strategy: Strategy,
     /// How long to wait for work if there is none; 0 if not given, 60000 at most.
     #[serde(default)]
@@ -276,6 +288,30 @@ pub struct ReserveRequest {
     /// How long the reservation holds unless it is extended; 60000 if not given.
     #[serde(default = "minute")]
     pub lease_ms: u64,
+}
+
+/// A strategy in the description of the interface: its text, or an object.
+pub(crate) fn strategy_schema() -> OneOfBuilder {
+    let text = "The text form, as on the command line.";
+    let object = "The block's name, and its settings as an object; blocks inside it are strategies too, in either form.";
+    OneOfBuilder::new()
+        .description(Some("A strategy; docs/strategies.md lists the blocks. Not given, it is `Random`."))
+        .item(
+            Object::builder()
+                .schema_type(Type::String)
+                .description(Some(text))
+                .examples(["Random", "MaxSimultaneous(company_id, 25%, Fair(company_id, weights(acme=3)))"]),
+        )
+        .item(
+            Object::builder()
+                .schema_type(Type::Object)
+                .description(Some(object))
+                .min_properties(Some(1))
+                .max_properties(Some(1))
+                .examples([
+                    json!({"Fair": {"field": "company_id", "weights": {"acme": 3}, "inner": "OldestFirst"}}),
+                ]),
+        )
 }
 
 fn one() -> usize {

@@ -139,7 +139,7 @@ pub struct StrategyInfo {
 pub struct FieldInfo {
     /// Its name.
     pub name: String,
-    /// How many different values of it are known: of submissions in the queue, and named by strategies in use.
+    /// How many different values of it submissions in the queue have.
     pub values: u64,
     /// Whether a strategy in use limits its values or has turns between them.
     pub in_use: bool,
@@ -158,14 +158,17 @@ pub struct FieldOverview {
     pub more: u64,
     /// Whether there are more values than were looked at.
     pub cut: bool,
+    /// Chunks handed out since the queue knows the field, of submissions with it and without it: what shares are parts of.
+    pub handed_out: u64,
 }
 
 /// A value of a metadata field.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ValueInfo {
-    /// The value.
-    #[schema(value_type = Object)]
-    pub value: MetaValue,
+    /// The value; none for submissions without the field.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub value: Option<MetaValue>,
     /// Submissions with ready chunks.
     pub submissions: u64,
     /// Their ready chunks.
@@ -190,6 +193,10 @@ pub struct LimitsInfo {
     pub more: u64,
     /// Whether more values are in work than were looked at.
     pub cut: bool,
+    /// After a restart, for how many milliseconds at most hard limits let nothing out, since work of an earlier leadership may
+    /// be under way; none when they let out what they allow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holding_ms: Option<u64>,
 }
 
 /// A value that has reached a limit, with work waiting behind it.

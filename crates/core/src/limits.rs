@@ -106,6 +106,12 @@ pub const STRATEGIES_IN_USE_MAX: usize = 1_024;
 /// Views that look at every submission: each makes each change of a submission dearer, by about a microsecond.
 pub const WIDE_VIEWS_MAX: usize = 64;
 
+/// Books of turns that are kept for strategies that come back: as many as there may be wide views.
+pub const BOOKS_CLOSED_MAX: usize = 64;
+
+/// Turns in all of them: some megabytes.
+pub const TURNS_CLOSED_MAX: usize = 65_536;
+
 /// A strategy that nobody has used for so long is forgotten, with its views.
 pub const STRATEGY_IDLE_MS_MAX: u64 = 60_000;
 

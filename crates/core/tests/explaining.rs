@@ -13,7 +13,7 @@ use windlass_core::batch::strategy::Strategy;
 use windlass_core::batch::submissions::{ChunkCounts, MetaValue, Traits};
 use windlass_core::batch::views::PlanId;
 use windlass_core::batch::views::explain::{
-    Counted, Explanation, PartSeen, PartStanding, SubmissionSeen, Verdict,
+    Counted, Explanation, FieldSaturated, PartSeen, PartStanding, SubmissionSeen, Verdict,
 };
 use windlass_core::entry::Effect;
 use windlass_core::ids::{Attempt, ChunkIndex, ChunkName, Epoch, SubmissionId};
@@ -183,7 +183,7 @@ fn a_fallback_is_explained_by_what_the_first_side_lacks() {
         told(&explanation.part),
         [
             "OrElse [gives] the first gives nothing, so the fallback is asked, and gives",
-            "  SelectOnly(mode=preview) [empty] no ready submission has mode=preview",
+            "  SelectOnly(mode=preview) [empty] none of 2 ready submissions has mode=preview",
             "    Random [empty] no ready submission gets here",
             "  Fair(company) [gives] it is the turn of company=7",
             "    OldestFirst [gives] the only submission of company=7",
@@ -196,7 +196,7 @@ fn a_fallback_is_explained_by_what_the_first_side_lacks() {
         told(&explanation.part),
         [
             "OrElse [gives] the first gives, so the fallback is not asked",
-            "  SelectOnly(mode=preview) [gives] 1 ready submission has mode=preview, with 2 ready chunks",
+            "  SelectOnly(mode=preview) [gives] 1 ready submission has mode=preview, with 2 ready chunks; 2 others are left out",
             "    Random [gives] by chance: each of 2 chunks of 1 submission is as likely",
             "  Fair(company) [not asked] not asked, since what comes before it gives",
             "    OldestFirst [not asked] not asked, since what comes before it gives",
@@ -259,7 +259,11 @@ fn a_limit_in_percent_is_shown_as_what_it_comes_to() {
     queue.reserver.ready_mut().set_room(8, true);
     let explanation = queue.explain(strategy);
     assert!(explanation.part.says.starts_with("work of an earlier leadership may still be under way"));
-    assert_eq!(explanation.why, "the only ready submission waits behind a limit");
+    assert_eq!(explanation.why, "the only ready submission waits for consumers of an earlier leadership");
+    let seen = queue.explain_one(strategy, 1);
+    assert!(seen.says.starts_with("work of an earlier leadership may still be under way"), "{}", seen.says);
+    let FieldSaturated { saturated, is_holding, .. } = &seen.ways[0].limits[0];
+    assert_eq!((*is_holding, saturated.out, saturated.max), (true, 2, 2));
 }
 
 #[test]
@@ -496,12 +500,18 @@ fn the_overview_counts_values_and_entitles_those_with_work_by_weight() {
 
     let seen = ready.field_seen("company", 1);
     assert!(seen.is_fair && !seen.is_cut);
-    assert_eq!((seen.values.len(), seen.more), (1, 1), "the second is left out, and said to be there");
+    assert_eq!((seen.values.len(), seen.more), (1, 2), "the others are left out, and said to be there");
+    assert_eq!(seen.handed_out, 9, "of all values and of those without the field");
     let seen = ready.field_seen("company", 9).values;
-    let shares: Vec<_> = seen.iter().map(|it| (it.weight, it.share_millionths)).collect();
-    assert_eq!(shares, [(1, Some(250_000)), (3, Some(750_000))]);
-    let counts = seen[0].counts;
-    assert_eq!((counts.ready_chunks, counts.out, counts.handed_out), (18, 2, 2));
+    let shares: Vec<_> = seen.iter().map(|it| (it.value.clone(), it.weight, it.share_millionths)).collect();
+    let company = |number: i64| Some(MetaValue::Integer(number));
+    assert_eq!(
+        shares,
+        [(None, 1, Some(200_000)), (company(2), 1, Some(200_000)), (company(1), 3, Some(600_000))]
+    );
+    let counts: Vec<_> =
+        seen.iter().map(|it| (it.counts.ready_chunks, it.counts.out, it.counts.handed_out)).collect();
+    assert_eq!(counts, [(25, 5, 5), (18, 2, 2), (8, 2, 2)]);
     assert!(ready.field_seen("nope", 9).values.is_empty());
 
     let reached = ready.limits_reached(9);
@@ -510,6 +520,33 @@ fn the_overview_counts_values_and_entitles_those_with_work_by_weight() {
     let strategies = ready.strategies_in_use();
     assert_eq!(strategies.len(), 1);
     assert_eq!(strategies[0].strategy, strategy.parse::<Strategy>().unwrap());
+}
+
+#[test]
+fn who_only_looks_at_a_strategy_does_not_use_it_and_makes_room_for_those_who_do() {
+    let mut queue = Queue::new();
+    queue.submit(1, 10, "company=1");
+    queue.reserve(2, "OldestFirst");
+    let asked = "MaxSimultaneous(company, 1, Fair(company, weights(1=3)))".parse::<Strategy>().unwrap();
+    let look =
+        |queue: &mut Queue, strategy: &Strategy| queue.reserver.plan_for_a_look(strategy, At::from_ms(0));
+    let plan = look(&mut queue, &asked).unwrap();
+    assert_eq!(queue.reserver.explain(plan).unwrap().next, None);
+    let ready = queue.reserver.ready();
+    assert_eq!(ready.strategies_in_use().len(), 1, "only OldestFirst is in use");
+    assert_eq!(ready.limits_reached(9).limits, [], "nobody is held back by a limit that nobody works with");
+    let seen = ready.field_seen("company", 9);
+    assert_eq!((seen.is_fair, seen.values[0].weight), (false, 1));
+    assert!(ready.fields_known().iter().all(|it| !it.is_in_use));
+
+    // Looks fill the rest of what there may be; those who work get it all the same.
+    let limit = |max| Strategy::Random.max_simultaneous("company", max);
+    let refused = (1..).find(|max| look(&mut queue, &limit(*max)).is_err()).unwrap();
+    assert!(refused > 60, "{refused}");
+    queue.plan(&limit(refused).to_string());
+    queue.plan(&asked.to_string());
+    assert_eq!(queue.reserver.ready().strategies_in_use().len(), 3);
+    audit::check_views(&queue.reserver);
 }
 
 /// Whatever the strategy and the queue, what is explained is what comes, nothing is changed by asking, and every submission

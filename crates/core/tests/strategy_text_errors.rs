@@ -125,6 +125,11 @@ fn what_is_missing_or_too_much_is_shown_at_its_place() {
             "                               ^",
         ),
         (
+            "weights stand before the strategy, as in Fair(company_id, weights(acme=3), Random)",
+            "Fair(company_id, Random, weights(acme=3))",
+            "                         ^",
+        ),
+        (
             "expected `(`, a field and a limit after MaxSimultaneous, such as (company_id, 10)",
             "MaxSimultaneous",
             "               ^",

@@ -12,7 +12,7 @@ const STRATEGY: &str = "MaxSimultaneous(company_id, 4, Fair(company_id, weights(
 /// What was seen `seconds` after the server began.
 pub(super) fn overview(seconds: u64) -> OverviewInfo {
     let value = |name: &str, weight: u32, fair_share: f64, per_second: u64, ready: u64| ValueInfo {
-        value: MetaValue::Text(name.into()),
+        value: Some(MetaValue::Text(name.into())),
         submissions: 2,
         ready,
         reserved: per_second / 10,
@@ -73,6 +73,7 @@ pub(super) fn overview(seconds: u64) -> OverviewInfo {
             ],
             more: 0,
             cut: false,
+            handed_out: 60 * seconds,
         }),
         limits: LimitsInfo {
             items: vec![LimitReachedInfo {
@@ -85,6 +86,7 @@ pub(super) fn overview(seconds: u64) -> OverviewInfo {
             }],
             more: 0,
             cut: false,
+            holding_ms: None,
         },
     }
 }

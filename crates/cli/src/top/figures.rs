@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use windlass_client::MetaValue;
-use windlass_client::overview::{ConsumerInfo, FieldOverview, OverviewInfo, TotalsInfo};
+use windlass_client::overview::{ConsumerInfo, FieldOverview, OverviewInfo, TotalsInfo, ValueInfo};
 
 /// Rates of values and consumers are taken over this long: long enough to be steady, short enough to follow.
 const WINDOW: Duration = Duration::from_secs(10);
@@ -46,13 +46,14 @@ pub(super) struct History {
 /// A value of the field.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ValueFigure {
-    pub(super) value: MetaValue,
+    /// None for submissions without the field.
+    pub(super) value: Option<MetaValue>,
     pub(super) weight: u32,
     pub(super) ready: u64,
     pub(super) reserved: u64,
     /// Chunks handed out in a second.
     pub(super) rate: Option<f64>,
-    /// Its part of what was handed out to the values that are shown.
+    /// Its part of all that was handed out, as `fair_share` is its part of all it could be.
     pub(super) share: Option<f64>,
     pub(super) fair_share: Option<f64>,
 }
@@ -62,6 +63,13 @@ pub(super) struct ValueFigure {
 pub(super) struct ConsumerFigure<'a> {
     pub(super) info: &'a ConsumerInfo,
     pub(super) rate: Option<f64>,
+}
+
+impl ValueFigure {
+    /// The value as a person reads it.
+    pub(super) fn name(&self) -> String {
+        self.value.as_ref().map_or_else(|| "(none)".to_owned(), ToString::to_string)
+    }
 }
 
 impl Samples {
@@ -113,28 +121,26 @@ impl Samples {
         let Some((now, field)) = self.last().and_then(|now| Some((now, now.field.as_ref()?))) else {
             return Vec::new();
         };
-        let then = self.window.iter().find(|then| {
-            then.at_ms < now.at_ms && then.field.as_ref().is_some_and(|it| it.name == field.name)
-        });
-        let handed_out: Vec<Option<u64>> =
-            field.values.iter().map(|it| since(then?.field.as_ref()?, &it.value, it.handed_out)).collect();
-        let of_all: u64 = handed_out.iter().flatten().sum();
-        let seconds = then.map(|then| seconds_between(then, now));
+        let before = self.window.iter().filter(|then| then.at_ms < now.at_ms);
+        let got = |it: &ValueInfo| before.clone().find_map(|then| got_since(then, now, field, it));
         let mut values: Vec<ValueFigure> = field
             .values
             .iter()
-            .zip(handed_out)
-            .map(|(it, handed_out)| ValueFigure {
+            .map(|it| (it, got(it)))
+            .map(|(it, got)| ValueFigure {
                 value: it.value.clone(),
                 weight: it.weight,
                 ready: it.ready,
                 reserved: it.reserved,
-                rate: handed_out.zip(seconds).map(|(chunks, seconds)| ratio(chunks, seconds)),
-                share: handed_out.filter(|_| of_all > 0).map(|chunks| part(chunks, of_all)),
+                rate: got.map(|got| ratio(got.chunks, got.seconds)),
+                share: got.filter(|got| got.of > 0).map(|got| part(got.chunks, got.of)),
                 fair_share: it.fair_share,
             })
             .collect();
-        values.sort_by(|one, other| one.value.cmp(&other.value));
+        values.sort_by(|one, other| {
+            let key = |it: &ValueFigure| (it.value.is_none(), it.value.clone());
+            key(one).cmp(&key(other))
+        });
         values
     }
 
@@ -163,13 +169,24 @@ impl Samples {
     }
 }
 
-/// What a value has got since then. One that was not there then has begun from nothing, if all that were there were told.
-fn since(then: &FieldOverview, value: &MetaValue, now: u64) -> Option<u64> {
-    match then.values.iter().find(|it| it.value == *value) {
-        Some(before) if before.handed_out <= now => Some(now - before.handed_out),
-        Some(_) => Some(now),
-        None => (then.more == 0 && !then.cut).then_some(now),
-    }
+/// What a value has got since an earlier look.
+#[derive(Debug, Clone, Copy)]
+struct Got {
+    chunks: u64,
+    /// Of what was handed out in all meanwhile.
+    of: u64,
+    seconds: f64,
+}
+
+/// What a value has got since then, if it was seen then. Who counts less now than then has begun anew meanwhile.
+fn got_since(then: &OverviewInfo, now: &OverviewInfo, field: &FieldOverview, it: &ValueInfo) -> Option<Got> {
+    let of_then = then.field.as_ref().filter(|it| it.name == field.name)?;
+    let before = of_then.values.iter().find(|before| before.value == it.value)?;
+    Some(Got {
+        chunks: it.handed_out.checked_sub(before.handed_out)?,
+        of: field.handed_out.checked_sub(of_then.handed_out)?,
+        seconds: seconds_between(then, now),
+    })
 }
 
 fn rates_between(before: &OverviewInfo, now: &OverviewInfo) -> Option<Rates> {

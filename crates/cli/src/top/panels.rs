@@ -3,7 +3,7 @@
 use super::canvas::{Line, Side, Style, bar};
 use super::figures::{ConsumerFigure, Samples, ValueFigure};
 use super::screen::Block;
-use super::words::{numbered, per_second, percent};
+use super::words::{self, numbered, per_second, percent};
 use crate::table::counted;
 use unicode_width::UnicodeWidthStr;
 use windlass_client::overview::{ConsumerInfo, FieldOverview, LimitReachedInfo, LimitsInfo, StrategiesInfo};
@@ -57,7 +57,8 @@ pub(super) fn values(samples: &Samples, field: Option<&str>, width: usize) -> Bl
 }
 
 fn title_of(seen: &FieldOverview) -> String {
-    let values = counted(seen.values.len() as u64 + seen.more, "value");
+    let shown = seen.values.iter().filter(|it| it.value.is_some()).count() as u64;
+    let values = counted(shown + seen.more, "value");
     let least = if seen.cut { "more than " } else { "" };
     let turns = if seen.fair { "turns by weight" } else { "no strategy in use has turns between them" };
     format!("{}: {least}{values} with work, {turns}", seen.name)
@@ -77,7 +78,7 @@ struct Columns {
 impl Columns {
     fn new(figures: &[ValueFigure], width: usize) -> Columns {
         const OTHERS: usize = 1 + 1 + 6 + 1 + 11 + 1 + 8 + 1 + 9 + 2 + 7 + 7;
-        let longest = figures.iter().map(|it| it.value.to_string().width()).max().unwrap_or(0);
+        let longest = figures.iter().map(|it| it.name().width()).max().unwrap_or(0);
         let value = longest.clamp(5, (width / 4).clamp(8, 32));
         let largest = figures.iter().flat_map(|it| it.share.into_iter().chain(it.fair_share));
         let scale = largest.fold(0.0, f64::max);
@@ -103,7 +104,7 @@ impl Columns {
 
     fn row(&self, it: &ValueFigure, is_fair: bool) -> Line {
         let mut line = Line::new();
-        line.cell(&format!(" {}", it.value), 1 + self.value, Side::Left, Style::Strong);
+        line.cell(&format!(" {}", it.name()), 1 + self.value, Side::Left, Style::Strong);
         line.cell(&it.weight.to_string(), 7, Side::Right, Style::Plain);
         line.cell(&numbered(it.ready), 12, Side::Right, Style::Plain);
         line.cell(&numbered(it.reserved), 9, Side::Right, Style::Plain);
@@ -128,9 +129,11 @@ impl Columns {
 
 /// The limits that hold something back now.
 pub(super) fn limits(seen: &LimitsInfo) -> Block {
+    let held = seen.holding_ms.map(|ms| Line::new().with(format!(" {}", words::held(ms)), Style::Warning));
     if seen.items.is_empty() {
-        let title = "limits: none holds anything back".to_owned();
-        return Block { title, head: None, rows: Vec::new(), more: 0 };
+        let what = if held.is_some() { "hard ones hold everything back" } else { "none holds anything back" };
+        let rows = held.into_iter().collect();
+        return Block { title: format!("limits: {what}"), head: None, rows, more: 0 };
     }
     let pairs: Vec<String> = seen.items.iter().map(|it| format!("{}={}", it.field, it.value)).collect();
     let widest = pairs.iter().map(|pair| pair.width()).max().unwrap_or(0).min(32);
@@ -150,7 +153,7 @@ pub(super) fn limits(seen: &LimitsInfo) -> Block {
     Block {
         title: format!("limits: {least}{count} held back"),
         head: None,
-        rows: pairs.iter().zip(&seen.items).map(row).collect(),
+        rows: held.into_iter().chain(pairs.iter().zip(&seen.items).map(row)).collect(),
         more: seen.more,
     }
 }

@@ -1,7 +1,7 @@
 //! One look at the queue as plain text, for pipes and for people without a terminal.
 
 use super::figures::{Samples, ValueFigure};
-use super::words::{numbered, per_second, percent};
+use super::words::{self, numbered, per_second, percent};
 use crate::table::{aligned, counted, short};
 use std::time::Duration;
 use windlass_client::overview::{ConsumersInfo, FieldOverview, LimitsInfo, OverviewInfo};
@@ -15,6 +15,9 @@ pub(super) fn snapshot(server: &str, samples: &Samples) -> String {
         text.push_str(&values(field, &samples.values(), seen));
     } else if seen.fields.is_empty() {
         text.push_str("\nno submission in the queue has metadata\n");
+    }
+    if let Some(ms) = seen.limits.holding_ms {
+        text.push_str(&format!("\n{}\n", words::held(ms)));
     }
     if !seen.limits.items.is_empty() {
         text.push('\n');
@@ -66,7 +69,7 @@ fn values(field: &FieldOverview, figures: &[ValueFigure], seen: &OverviewInfo) -
         .iter()
         .map(|it| {
             vec![
-                it.value.to_string(),
+                it.name(),
                 it.weight.to_string(),
                 numbered(it.ready),
                 numbered(it.reserved),
@@ -156,6 +159,34 @@ worker-a #1  2         20/s   40                   MaxSimultaneous(company_id, 4
 worker-b #2  4         40/s   80                   MaxSimultaneous(company_id, 4, Fair(company_id, weights(acme=3)))
 worker-c #3  0         0.0/s  0           waiting  MaxSimultaneous(company_id, 4, Fair(company_id, weights(acme=3)))
 ";
+
+    #[test]
+    fn what_goes_to_values_that_are_not_shown_counts_in_the_shares_of_those_that_are() {
+        let seen_at = |seconds: u64| {
+            let mut seen = example::overview(seconds);
+            let field = seen.field.as_mut().unwrap();
+            field.values[0].value = None;
+            field.values.truncate(2);
+            field.more = 148;
+            field.handed_out = 200 * seconds;
+            seen
+        };
+        let mut samples = Samples::default();
+        (1..=3).for_each(|seconds| samples.push(seen_at(seconds)));
+        let shown: Vec<_> = samples.values().into_iter().map(|it| (it.name(), percent(it.share))).collect();
+        assert_eq!(shown, [("umbrella".into(), "5.0%".into()), ("(none)".to_owned(), "20.0%".into())]);
+    }
+
+    #[test]
+    fn while_hard_limits_hold_everything_back_it_says_so_and_for_how_long() {
+        let mut seen = example::overview(1);
+        seen.limits = LimitsInfo { items: Vec::new(), more: 0, cut: false, holding_ms: Some(41_000) };
+        let mut samples = Samples::default();
+        samples.push(seen);
+        let says = "hard limits let nothing out for 41s at most: consumers from before the restart may still be at work";
+        let text = snapshot("http://127.0.0.1:7420", &samples);
+        assert!(text.lines().any(|line| line == says), "{text}");
+    }
 
     #[test]
     fn a_snapshot_says_what_there_is_what_happens_and_who_gets_how_much() {

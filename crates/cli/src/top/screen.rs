@@ -313,7 +313,7 @@ mod tests {
         let value = field.values[0].clone();
         field.values = (0..40)
             .map(|n| windlass_client::overview::ValueInfo {
-                value: windlass_client::MetaValue::Integer(n),
+                value: Some(windlass_client::MetaValue::Integer(n)),
                 ..value.clone()
             })
             .collect();

@@ -1,6 +1,7 @@
-//! Numbers as the screen shows them.
+//! Numbers, and what is said in several places, as the screen shows them.
 
-use crate::table::grouped;
+use crate::table::{grouped, short};
+use std::time::Duration;
 
 /// A number with its thousands set apart.
 pub(super) fn numbered(number: u64) -> String {
@@ -20,6 +21,14 @@ pub(super) fn per_second(rate: Option<f64>) -> String {
 /// A part of a whole in percent; a dash if it is not known.
 pub(super) fn percent(part: Option<f64>) -> String {
     part.map_or_else(|| "–".into(), |part| format!("{:.1}%", 100.0 * part))
+}
+
+/// Why nothing with a hard limit goes out after a restart, and for how long that may be.
+pub(super) fn held(ms: u64) -> String {
+    let left = short(Duration::from_millis(ms));
+    format!(
+        "hard limits let nothing out for {left} at most: consumers from before the restart may still be at work"
+    )
 }
 
 #[cfg(test)]

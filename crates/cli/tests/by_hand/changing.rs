@@ -131,3 +131,32 @@ fn mistakes_are_answered_with_a_sentence_and_their_code() {
     assert!(mixed.stderr.contains("12: no submission has the id 12"), "{mixed:?}");
     assert!(mixed.stderr.ends_with("error: 2 of 3 submissions refused\n"), "{mixed:?}");
 }
+
+#[test]
+fn weights_are_set_listed_and_put_back_and_outlive_a_crash() {
+    let mut stage = Stage::new(&[]);
+    assert_eq!(stage.run(&["weights", "list"]).well(), "every value has the weight 1\n");
+    let set = stage.run(&["weights", "set", "company_id", "acme=3", "7=2"]).well();
+    assert_eq!(set, "FIELD       VALUE  WEIGHT\ncompany_id  7      2\ncompany_id  acme   3\n");
+    for company in ["acme", "8"] {
+        submit(&stage, &["--metadata", &format!("company_id={company}")]);
+    }
+    let turns = stage.json(&["explain", "--strategy", "Fair(company_id)"])["part"]["turns"]["next"].clone();
+    let weights: Vec<_> = turns.as_array().unwrap().iter().map(|it| (&it["value"], &it["weight"])).collect();
+    assert_eq!(weights, [(&json!("acme"), &json!(3)), (&json!(8), &json!(1))]);
+
+    stage.crash();
+    stage.start(&[]);
+    assert_eq!(stage.json(&["weights", "list"])["fields"][0]["weights"], json!({"7": 2, "acme": 3}));
+    assert_eq!(stage.json(&["weights", "unset", "company_id", "7"])["weights"], json!({"acme": 3}));
+    for wrong in [
+        &["set", "company_id", "acme=0"][..],
+        &["set", "company id", "acme=2"],
+        &["set", "company_id", "acme"],
+    ] {
+        let refused = stage.run(&[&["weights"], wrong].concat());
+        assert_ne!(refused.code, 0, "{refused:?}");
+        assert!(refused.stderr.starts_with("error: "), "{refused:?}");
+    }
+    assert_eq!(stage.json(&["weights", "list"])["fields"][0]["weights"], json!({"acme": 3}));
+}

@@ -19,7 +19,7 @@ fn a_strategy_is_explained_as_a_tree_and_a_submission_with_what_it_waits_for() {
 why   {first} is the oldest of 2 ready submissions of company_id=7, whose turn it is; what comes before it in the strategy gives nothing
 
 ▶ OrElse: the first gives nothing, so the fallback is asked, and gives
-├─ SelectOnly(mode=preview): no ready submission has mode=preview
+├─ SelectOnly(mode=preview): none of 2 ready submissions has mode=preview
 │  └─ Random: no ready submission gets here
 └─ ▶ Fair(company_id): it is the turn of company_id=7
    │    company_id=7  weight 1  0.000 ahead  2 submissions

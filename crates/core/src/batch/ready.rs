@@ -14,7 +14,7 @@ use super::submissions::Traits;
 use super::values::FewValues;
 use super::views::explain::{Elsewhere, Explanation, Subject, SubmissionSeen};
 use super::views::overview::{FieldKnown, FieldSeen, LimitsReached, StrategyInUse};
-use super::views::{self, Candidate, PlanId, Views};
+use super::views::{self, Candidate, PlanId, Purpose, Views};
 use crate::ascending::AscendingMap;
 use crate::ids::{ChunkIndex, ChunkName, SubmissionId};
 use crate::limits::VIEW_BUILD_STEP;
@@ -180,7 +180,16 @@ impl Ready {
 
     /// The plan of a strategy; a refusal is a sentence that says what to do.
     pub fn plan(&mut self, strategy: &Strategy, now: At) -> Result<PlanId, String> {
-        let plan = self.views.plan(strategy, now)?;
+        self.plan_for(strategy, now, Purpose::Work)
+    }
+
+    /// The same for somebody who only looks: it does not count as in use, and makes room for those who work.
+    pub fn plan_for_a_look(&mut self, strategy: &Strategy, now: At) -> Result<PlanId, String> {
+        self.plan_for(strategy, now, Purpose::Look)
+    }
+
+    fn plan_for(&mut self, strategy: &Strategy, now: At, purpose: Purpose) -> Result<PlanId, String> {
+        let plan = self.views.plan(strategy, now, purpose)?;
         // Small queues are in order at once; of large ones only a first step is taken here.
         let mut looked_at = 0;
         while looked_at < VIEW_BUILD_STEP && self.views.is_building(plan) {
@@ -240,7 +249,7 @@ impl Ready {
         let max = self.views.allowance(found, &values, max);
         let chunks = self.change_at(found.slot, |deck| deck.take(max));
         let handed_out = chunks.len() as u64;
-        values.iter().for_each(|value| self.views.values_mut().count_handed_out(value, handed_out));
+        self.views.values_mut().count_handed_out(&values, handed_out);
         self.views.serve(found, &values);
         chunks.iter().for_each(|_| self.views.count(&values, true));
         Some((submission, chunks))

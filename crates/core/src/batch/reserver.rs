@@ -167,6 +167,11 @@ impl Reserver {
         self.ready.plan(strategy, now)
     }
 
+    /// The same for somebody who only looks: it does not count as in use, and makes room for those who work.
+    pub fn plan_for_a_look(&mut self, strategy: &Strategy, now: At) -> Result<PlanId, String> {
+        self.ready.plan_for_a_look(strategy, now)
+    }
+
     /// The ready chunks and the views that keep them in order.
     pub const fn ready(&self) -> &Ready {
         &self.ready

@@ -6,6 +6,7 @@
 //! Invariants
 //! - A number names one value of one field until nobody refers to it any more.
 //! - `out` is the number of chunks being worked on whose submission has the value.
+//! - The counts of a field, and of all, are sums over the submissions that have it, and over all.
 
 use super::submissions::{MetaValue, Metadata};
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,8 +30,8 @@ pub(super) struct Values {
     free_values: Vec<ValueId>,
     /// How often a value has got its first ready chunk.
     arrivals: u64,
-    /// Submissions with a chunk that could be handed out, whatever their values.
-    ready_submissions: u64,
+    /// Of all submissions, whatever their values.
+    all: ValueCounts,
 }
 
 #[derive(Debug)]
@@ -43,6 +44,12 @@ struct Field {
     missing: ValueId,
     /// Its values of which chunks are being worked on.
     in_work: BTreeSet<ValueId>,
+    /// How many of its values some submission has.
+    had: u32,
+    /// Of all submissions that have it.
+    counts: ValueCounts,
+    /// What had been handed out of all submissions when it became known.
+    handed_out_before: u64,
 }
 
 #[derive(Debug)]
@@ -71,6 +78,13 @@ pub struct ValueCounts {
     pub handed_out: u64,
 }
 
+impl ValueCounts {
+    fn count_ready(&mut self, before: u64, after: u64) {
+        self.ready_chunks = self.ready_chunks - before + after;
+        self.ready_submissions = self.ready_submissions - u64::from(before > 0) + u64::from(after > 0);
+    }
+}
+
 impl Values {
     /// The number of a field, which the caller refers to until it calls [`Values::release_field`].
     pub(super) fn field(&mut self, name: &str) -> FieldId {
@@ -87,6 +101,9 @@ impl Values {
             by_value: BTreeMap::new(),
             missing,
             in_work: BTreeSet::new(),
+            had: 0,
+            counts: ValueCounts::default(),
+            handed_out_before: self.all.handed_out,
         };
         match self.fields.get_mut(id.0 as usize) {
             Some(place) => *place = field,
@@ -170,15 +187,26 @@ impl Values {
         let mut values: Vec<ValueId> =
             metadata.iter().map(|(field, value)| self.value(field, value)).collect();
         values.sort_unstable();
-        values.iter().for_each(|id| self.values[id.0 as usize].submissions += 1);
+        for id in &values {
+            let Value { submissions, field, .. } = &mut self.values[id.0 as usize];
+            *submissions += 1;
+            self.fields[field.0 as usize].had += u32::from(*submissions == 1);
+        }
         FewValues::new(values)
     }
 
     /// A submission does not have the value any more; it still refers to it. Says whether no other one has it.
     pub(super) fn leave(&mut self, id: ValueId) -> bool {
-        let value = &mut self.values[id.0 as usize];
-        value.submissions -= 1;
-        value.submissions == 0
+        let Value { submissions, field, .. } = &mut self.values[id.0 as usize];
+        *submissions -= 1;
+        let is_last = *submissions == 0;
+        self.fields[field.0 as usize].had -= u32::from(is_last);
+        is_last
+    }
+
+    /// How many different values of a field submissions have.
+    pub(super) fn had(&self, field: FieldId) -> u32 {
+        self.fields[field.0 as usize].had
     }
 
     /// The number of a field that somebody refers to.
@@ -213,19 +241,40 @@ impl Values {
         self.values[id.0 as usize].counts
     }
 
+    /// What is known of the submissions without a field, since the field is known.
+    pub(super) fn counts_without(&self, field: FieldId) -> ValueCounts {
+        let Field { counts: with, handed_out_before, .. } = &self.fields[field.0 as usize];
+        ValueCounts {
+            ready_submissions: self.all.ready_submissions - with.ready_submissions,
+            ready_chunks: self.all.ready_chunks - with.ready_chunks,
+            out: self.all.out - with.out,
+            handed_out: self.all.handed_out - handed_out_before - with.handed_out,
+        }
+    }
+
+    /// Chunks handed out since a field is known, of submissions with it and without it.
+    pub(super) fn handed_out_since(&self, field: FieldId) -> u64 {
+        self.all.handed_out - self.fields[field.0 as usize].handed_out_before
+    }
+
     /// Chunks of this value being worked on.
     pub(super) fn out(&self, id: ValueId) -> u64 {
         self.values[id.0 as usize].counts.out
     }
 
-    /// How many different values the queue has of a field.
+    /// How many different values of a field are known: submissions have them, strategies name them, books of turns keep them.
     pub(super) fn distinct(&self, field: FieldId) -> usize {
         self.fields[field.0 as usize].by_value.len()
     }
 
-    /// The values of a field.
+    /// The values of a field that are known.
     pub(super) fn values_of(&self, field: FieldId) -> impl Iterator<Item = ValueId> {
         self.fields[field.0 as usize].by_value.values().copied()
+    }
+
+    /// Those of them that submissions have.
+    pub(super) fn values_had(&self, field: FieldId) -> impl Iterator<Item = ValueId> {
+        self.values_of(field).filter(|id| self.values[id.0 as usize].submissions > 0)
     }
 
     /// The values of a field of which chunks are being worked on.
@@ -236,37 +285,55 @@ impl Values {
     /// A chunk of a submission with this value goes out.
     pub(super) fn count_out(&mut self, id: ValueId) {
         let value = &mut self.values[id.0 as usize];
+        let field = &mut self.fields[value.field.0 as usize];
         value.counts.out += 1;
+        field.counts.out += 1;
         if value.counts.out == 1 {
-            self.fields[value.field.0 as usize].in_work.insert(id);
+            field.in_work.insert(id);
         }
     }
 
     /// A chunk of a submission with this value is not out any more.
     pub(super) fn count_in(&mut self, id: ValueId) {
         let value = &mut self.values[id.0 as usize];
+        let field = &mut self.fields[value.field.0 as usize];
         value.counts.out -= 1;
+        field.counts.out -= 1;
         if value.counts.out == 0 {
-            self.fields[value.field.0 as usize].in_work.remove(&id);
+            field.in_work.remove(&id);
         }
     }
 
-    pub(super) fn count_handed_out(&mut self, id: ValueId, chunks: u64) {
-        self.values[id.0 as usize].counts.handed_out += chunks;
+    /// One more or one less chunk of any submission is out.
+    pub(super) const fn count_of_all(&mut self, is_out: bool) {
+        if is_out {
+            self.all.out += 1;
+        } else {
+            self.all.out -= 1;
+        }
+    }
+
+    /// Chunks of a submission with these values were handed out.
+    pub(super) fn count_handed_out(&mut self, values: &FewValues, chunks: u64) {
+        self.all.handed_out += chunks;
+        for id in values.iter() {
+            let value = &mut self.values[id.0 as usize];
+            value.counts.handed_out += chunks;
+            self.fields[value.field.0 as usize].counts.handed_out += chunks;
+        }
     }
 
     /// A submission's ready chunks were `before` and are `after`.
     pub(super) fn count_ready(&mut self, values: &FewValues, before: u64, after: u64) {
-        self.ready_submissions = self.ready_submissions - u64::from(before > 0) + u64::from(after > 0);
+        self.all.count_ready(before, after);
         for id in values.iter() {
-            let Value { counts, since, .. } = &mut self.values[id.0 as usize];
+            let Value { counts, since, field, .. } = &mut self.values[id.0 as usize];
             if counts.ready_submissions == 0 && after > 0 {
                 self.arrivals += 1;
                 *since = self.arrivals;
             }
-            counts.ready_chunks = counts.ready_chunks - before + after;
-            counts.ready_submissions =
-                counts.ready_submissions - u64::from(before > 0) + u64::from(after > 0);
+            counts.count_ready(before, after);
+            self.fields[field.0 as usize].counts.count_ready(before, after);
         }
     }
 
@@ -277,7 +344,7 @@ impl Values {
 
     /// How many submissions have a chunk that could be handed out.
     pub(super) const fn ready_submissions(&self) -> u64 {
-        self.ready_submissions
+        self.all.ready_submissions
     }
 
     /// The fields that are known, by name.

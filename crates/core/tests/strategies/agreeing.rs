@@ -96,7 +96,7 @@ impl Game {
             98..99 => self.sweep(),
             _ => self.change_leader(),
         }
-        self.forget();
+        self.books.forget_inside(&self.queue.seen());
     }
 
     fn submit(&mut self) {
@@ -209,23 +209,20 @@ impl Game {
         self.strategies[place] = invented::strategy(&mut self.chance);
     }
 
-    /// All but a few strategies have been idle for a minute, and are forgotten with their views and books.
+    /// All but a few strategies have been idle for a minute, and are forgotten with their views; their turns are kept.
     fn sweep(&mut self) {
         self.queue.wait_ms(STRATEGY_IDLE_MS_MAX);
         let waited_for: BTreeSet<PlanId> =
             self.plans.keys().filter(|_| self.chance.below(2) == 0).copied().collect();
         self.queue.reserver.ready_mut().sweep(self.queue.now, |plan| waited_for.contains(&plan));
         self.plans.retain(|plan, _| waited_for.contains(plan));
+        self.books.forget(self.plans.values().map(|(strategy, _)| strategy), &self.queue.seen());
     }
 
     fn change_leader(&mut self) {
         self.queue.change_leader(self.chance.draw());
         self.plans.clear();
         self.books = Books::default();
-    }
-
-    fn forget(&mut self) {
-        self.books.forget(self.plans.values().map(|(strategy, _)| strategy), &self.queue.seen());
     }
 
     /// A plan that gave nothing is woken when it gives something.

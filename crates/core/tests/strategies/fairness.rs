@@ -1,8 +1,10 @@
 //! Fairness by numbers: the bounds that start-time fair queueing promises, checked exactly at every hand-out.
 //!
 //! With `inc` for what a chunk costs a value: over any time in which two values may both be served, what they get differs by
-//! `inc + inc` at most. Over any hand-outs among values that always have work, each gets its share up to a turn or two. And
-//! a value that has had less than the others is served after at most one chunk of each of them.
+//! `inc + inc` at most, with the dearest `inc` if weights change meanwhile; each change of the leader may add as much
+//! once more, and a strategy that nobody uses for a while adds nothing. Over any hand-outs among values that always have
+//! work, each gets its share up to a turn or two. And a value that has had less than the others is served after at most
+//! one chunk of each of them.
 
 use crate::invented::below;
 use crate::naive::{self, Books, Choice, Seat};
@@ -13,6 +15,7 @@ use windlass_core::batch::reserver::{Holder, SessionId};
 use windlass_core::batch::strategy::{Max, Strategy};
 use windlass_core::batch::submissions::{MetaValue, Traits};
 use windlass_core::ids::SubmissionId;
+use windlass_core::limits::STRATEGY_IDLE_MS_MAX;
 use windlass_core::seeded::Seeded;
 
 const ANNA: Holder = Holder::Session(SessionId(1));
@@ -31,12 +34,16 @@ fn while_two_values_may_both_be_served_neither_gets_ahead_by_more_than_a_turn_of
     );
 }
 
-/// Strategies with turns between companies, with limits on the same field and on others, inside and outside.
-fn strategies() -> Vec<Strategy> {
+/// A strategy with turns between companies, with limits on the same field and on others, inside and outside.
+fn invent_strategy(chance: &mut Seeded) -> Strategy {
     let fair = || Strategy::fair("company");
-    let weighted =
-        |inner: Strategy| Strategy::fair_then("company", inner).weight(1, 2).weight(2, 3).weight(3, 1_000);
-    vec![
+    let mut weighted = |inner: Strategy| {
+        let companies: Vec<i64> = (1..=COMPANIES).filter(|_| chance.below(2) == 0).collect();
+        companies.into_iter().fold(Strategy::fair_then("company", inner), |strategy, company| {
+            strategy.weight(company, any_weight(chance))
+        })
+    };
+    let mut strategies = vec![
         fair(),
         weighted(Strategy::Random),
         fair().max_simultaneous("company", 2),
@@ -50,7 +57,15 @@ fn strategies() -> Vec<Strategy> {
         Strategy::fair_then("company", Strategy::fair("host")).max_simultaneous("host", 2),
         weighted(Strategy::fair_then("host", Strategy::Random.prefer_distinct("mode", 2)))
             .max_simultaneous("company", 2),
-    ]
+    ];
+    let nth = below(chance, strategies.len());
+    strategies.swap_remove(nth)
+}
+
+const COMPANIES: i64 = 6;
+
+fn any_weight(chance: &mut Seeded) -> u32 {
+    [1, 2, 3, 7, 50, 1_000, 1_000_000][below(chance, 7)]
 }
 
 /// The strategy as if nobody had to wait for a turn: it gives everything that might be served now.
@@ -83,8 +98,11 @@ fn without_turns(strategy: &Strategy, is_in_turn: bool) -> Strategy {
     }
 }
 
-/// The fields of the turns, outermost first.
-fn turns_of(strategy: &Strategy) -> Vec<String> {
+/// A field with the weights that a strategy names for its values.
+type Share = (String, BTreeMap<String, u32>);
+
+/// The turns, outermost first.
+fn turns_of(strategy: &Strategy) -> Vec<Share> {
     match strategy {
         Strategy::Random
         | Strategy::OldestFirst
@@ -95,16 +113,22 @@ fn turns_of(strategy: &Strategy) -> Vec<String> {
         | Strategy::MaxSimultaneous { inner, .. }
         | Strategy::PreferDistinct { inner, .. } => turns_of(inner),
         Strategy::OrElse { fallback, .. } => turns_of(fallback),
-        Strategy::Fair { field, inner, .. } => [field.clone()].into_iter().chain(turns_of(inner)).collect(),
+        Strategy::Fair { field, weights, inner } => {
+            [(field.clone(), weights.clone())].into_iter().chain(turns_of(inner)).collect()
+        }
     }
 }
 
 /// How far one value has been ahead of another since both may be served.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Swing {
     ahead: i128,
     least: i128,
     most: i128,
+    /// What a chunk of each has cost at most.
+    incs: (i128, i128),
+    /// Leaders since both may be served, without the first.
+    leaders: i128,
 }
 
 /// A value that has had less than the others, and how many of those have been served since it may be.
@@ -119,23 +143,31 @@ struct Watched {
     queue: Queue,
     strategy: Strategy,
     books: Books,
+    /// Those set at run time, by company.
+    weights: BTreeMap<String, u32>,
     /// Those that may be served now, at each depth of turns.
     eligible: BTreeSet<Seat>,
+    /// What the last chunk of each cost: its tag goes on counting it when its weight changes.
+    paid: BTreeMap<Seat, i128>,
+    /// Since the last change of the leader.
     swings: BTreeMap<(Seat, Seat), Swing>,
+    over_leaders: BTreeMap<(Seat, Seat), Swing>,
     waits: BTreeMap<Seat, Wait>,
 }
 
 impl Watched {
     fn new(seed: u64) -> Watched {
         let mut chance = Seeded::new(seed);
-        let strategies = strategies();
         Watched {
-            strategy: strategies[below(&mut chance, strategies.len())].clone(),
+            strategy: invent_strategy(&mut chance),
             queue: Queue::new(chance.draw()),
             chance,
             books: Books::default(),
+            weights: BTreeMap::new(),
             eligible: BTreeSet::new(),
+            paid: BTreeMap::new(),
             swings: BTreeMap::new(),
+            over_leaders: BTreeMap::new(),
             waits: BTreeMap::new(),
         }
     }
@@ -155,9 +187,11 @@ impl Watched {
             (94..100, _, Some(submission)) => self.change(submission),
             (100..102, _, _) => self.queue.set_room(self.chance.below(10), self.chance.below(5) == 0),
             (102..103, _, _) if self.chance.below(3) == 0 => self.change_leader(),
+            (103..104, _, _) => self.set_weights(),
+            (104..105, _, _) if self.chance.below(3) == 0 => self.be_idle(),
             _ => self.reserve(),
         }
-        self.books.forget([&self.strategy].into_iter(), &self.queue.seen());
+        self.books.forget_inside(&self.queue.seen());
         self.look();
     }
 
@@ -168,9 +202,8 @@ impl Watched {
 
     fn traits(&mut self) -> Traits {
         let mut traits = traits([("mode", ["preview", "normal"][below(&mut self.chance, 2)].into())]);
-        let company = self.chance.below(7);
+        let company = below(&mut self.chance, 7) as i64;
         if company > 0 {
-            let company = i64::try_from(company).expect("it is small");
             traits.metadata.insert("company".into(), MetaValue::Integer(company));
         }
         traits.metadata.insert("host".into(), ["a", "b", "c"][below(&mut self.chance, 3)].into());
@@ -191,9 +224,37 @@ impl Watched {
     fn change_leader(&mut self) {
         self.queue.change_leader(self.chance.draw());
         self.books = Books::default();
+        self.apply_weights();
         self.eligible.clear();
+        self.paid.clear();
         self.swings.clear();
+        self.over_leaders.values_mut().for_each(|swing| swing.leaders += 1);
         self.waits.clear();
+    }
+
+    fn set_weights(&mut self) {
+        let named = (1..=COMPANIES).filter(|_| self.chance.below(2) == 0).collect::<Vec<_>>();
+        self.weights =
+            named.into_iter().map(|company| (company.to_string(), any_weight(&mut self.chance))).collect();
+        self.apply_weights();
+        for ((one, other), swing) in self.swings.iter_mut().chain(&mut self.over_leaders) {
+            let incs = (inc(&self.strategy, &self.books, one), inc(&self.strategy, &self.books, other));
+            swing.incs = (swing.incs.0.max(incs.0), swing.incs.1.max(incs.1));
+        }
+    }
+
+    /// Weights are in the log: a new leader has them too.
+    fn apply_weights(&mut self) {
+        self.queue.reserver.ready_mut().set_weights("company", self.weights.clone());
+        self.books.set_weights("company", self.weights.clone());
+    }
+
+    /// Nobody reserves for a minute: views are dropped, turns are not.
+    fn be_idle(&mut self) {
+        self.queue.wait_ms(STRATEGY_IDLE_MS_MAX);
+        self.queue.reserver.ready_mut().sweep(self.queue.now, |_| false);
+        assert_eq!(self.queue.reserver.ready().views_len().0, 0);
+        self.books.forget([].into_iter(), &self.queue.seen());
     }
 
     fn reserve(&mut self) {
@@ -210,20 +271,18 @@ impl Watched {
     }
 
     fn count(&mut self, served: &Choice) {
-        for (chain, seat) in &served.turns {
-            let (field, weights) = chain.last().expect("a turn has a field");
-            let inc = |seat: &Seat| {
-                i128::from(self.books.stride(field, weights, seat.last().expect("it has a value").as_ref()))
-            };
-            for ((one, other), swing) in &mut self.swings {
+        for (_, seat) in &served.turns {
+            let paid = inc(&self.strategy, &self.books, seat);
+            self.paid.insert(seat.clone(), paid);
+            for ((one, other), swing) in self.swings.iter_mut().chain(&mut self.over_leaders) {
                 if one != seat && other != seat {
                     continue;
                 }
-                swing.ahead += if one == seat { inc(one) } else { -inc(other) };
+                swing.ahead += if one == seat { paid } else { -paid };
                 swing.least = swing.least.min(swing.ahead);
                 swing.most = swing.most.max(swing.ahead);
                 assert!(
-                    swing.most - swing.least <= inc(one) + inc(other),
+                    swing.most - swing.least <= (swing.leaders + 1) * (swing.incs.0 + swing.incs.1),
                     "{one:?} and {other:?} by {}: {swing:?}",
                     self.strategy
                 );
@@ -238,7 +297,7 @@ impl Watched {
 
     /// Who may be served now; whoever may no longer, or only now, is watched no longer, or from now on.
     fn look(&mut self) {
-        let fields = turns_of(&self.strategy);
+        let fields: Vec<String> = turns_of(&self.strategy).into_iter().map(|(field, _)| field).collect();
         let seen = self.queue.seen();
         let allowed = naive::choices(&without_turns(&self.strategy, false), &seen, &self.books);
         let allowed = allowed.iter().map(|choice| choice.submission);
@@ -246,11 +305,19 @@ impl Watched {
         let is_ready = |it: &&naive::Submission| it.ready > 0 && !it.traits.paused;
         let ready = self.seats(&fields, seen.submissions.iter().filter(is_ready).map(|it| it.id));
 
-        self.swings.retain(|(one, other), _| eligible.contains(one) && eligible.contains(other));
+        for swings in [&mut self.swings, &mut self.over_leaders] {
+            swings.retain(|(one, other), _| eligible.contains(one) && eligible.contains(other));
+        }
         self.waits.retain(|seat, _| eligible.contains(seat));
         for one in &eligible {
             for other in eligible.range(one.clone()..).skip(1).filter(|other| is_beside(one, other)) {
-                self.swings.entry((one.clone(), other.clone())).or_default();
+                let inc = |seat| {
+                    inc(&self.strategy, &self.books, seat).max(self.paid.get(seat).copied().unwrap_or(0))
+                };
+                let fresh = Swing { incs: (inc(one), inc(other)), ..Swing::default() };
+                for swings in [&mut self.swings, &mut self.over_leaders] {
+                    swings.entry((one.clone(), other.clone())).or_insert_with(|| fresh.clone());
+                }
             }
             if !self.eligible.contains(one) && self.books.is_behind(one) {
                 // Whoever has waited longest is first, wherever that was; those without the field always are.
@@ -271,6 +338,12 @@ impl Watched {
         };
         of.map(seat).flat_map(|seat| (1..=seat.len()).map(move |depth| seat[..depth].to_vec())).collect()
     }
+}
+
+/// What a chunk costs a seat now.
+fn inc(strategy: &Strategy, books: &Books, seat: &Seat) -> i128 {
+    let (field, weights) = &turns_of(strategy)[seat.len() - 1];
+    i128::from(books.stride(field, weights, seat.last().expect("it has a value").as_ref()))
 }
 
 /// Whether two take turns with each other.

@@ -239,15 +239,23 @@ impl Books {
         self.weights.insert(field.to_owned(), weights);
     }
 
-    /// A book is kept as long as a strategy in use has its turns, and turns inside a value as long as a submission has it.
-    pub(crate) fn forget<'a>(&mut self, in_use: impl Iterator<Item = &'a Strategy>, seen: &Seen) {
-        let mut chains = BTreeSet::new();
-        in_use.for_each(|strategy| chains_of(strategy, &Chain::new(), &mut chains));
+    /// Turns inside a value are kept as long as a submission has it.
+    pub(crate) fn forget_inside(&mut self, seen: &Seen) {
         self.clocks.retain(|(chain, outer), _| {
             let has = |field: &str, value: &Option<MetaValue>| {
                 value.is_none() || seen.submissions.iter().any(|it| it.value(field) == value.as_ref())
             };
-            chains.contains(chain) && chain.iter().zip(outer).all(|((field, _), value)| has(field, value))
+            chain.iter().zip(outer).all(|((field, _), value)| has(field, value))
+        });
+    }
+
+    /// A book is kept as long as a strategy in use has its turns, or a submission its field.
+    pub(crate) fn forget<'a>(&mut self, in_use: impl Iterator<Item = &'a Strategy>, seen: &Seen) {
+        let mut chains = BTreeSet::new();
+        in_use.for_each(|strategy| chains_of(strategy, &Chain::new(), &mut chains));
+        self.clocks.retain(|(chain, _), _| {
+            let (field, _) = chain.last().expect("a turn has a field");
+            chains.contains(chain) || seen.submissions.iter().any(|it| it.value(field).is_some())
         });
     }
 }

@@ -28,6 +28,7 @@ use tokio::sync::mpsc;
 use windlass_api::frames::{
     self, CLOSE_NO_HEARTBEAT, ClientFrame, PROTOCOL_VERSION, ServerFrame, Verdict, WorkChunk,
 };
+use windlass_api::json::detail_of;
 use windlass_api::problem::{Problem, ProblemCode};
 use windlass_core::batch::reserver::SessionId;
 use windlass_core::batch::roster::Enlist;
@@ -482,7 +483,7 @@ impl Conversation {
             return Ok(Arc::clone(strategy));
         }
         let strategy = serde_json::from_str::<Strategy>(&text)
-            .map_err(|error| Problem::new(ProblemCode::StrategyInvalid, error.to_string()))?;
+            .map_err(|error| Problem::new(ProblemCode::StrategyInvalid, detail_of(&error)))?;
         let strategy = Arc::new(strategy);
         self.strategy = Some((text, Arc::clone(&strategy)));
         Ok(strategy)

@@ -13,6 +13,7 @@ use axum::http::request::Parts;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
 use std::time::Duration;
+use windlass_api::json::detail_of;
 use windlass_api::problem::{Problem, ProblemCode};
 use windlass_core::ids::SubmissionId;
 
@@ -39,7 +40,7 @@ impl<T: DeserializeOwned> FromRequest<Service> for JsonBody<T> {
                 "the body is a JSON object: fields and their values between braces".into(),
             ));
         }
-        serde_json::from_slice(&bytes).map(JsonBody).map_err(|error| malformed(error.to_string()))
+        serde_json::from_slice(&bytes).map(JsonBody).map_err(|error| malformed(detail_of(&error)))
     }
 }
 

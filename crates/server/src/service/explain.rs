@@ -77,12 +77,13 @@ fn part_of(part: PartSeen) -> PartInfo {
 
 fn limit_of(limit: LimitSeen) -> LimitInfo {
     let LimitSeen { field, max, is_holding, submissions, saturated, more, is_cut } = limit;
-    let saturated = saturated.into_iter().map(|it| saturated_of(field.clone(), it)).collect();
+    let saturated = saturated.into_iter().map(|it| saturated_of(field.clone(), it, is_holding)).collect();
     LimitInfo { field, max, holding: is_holding, submissions, saturated, more, cut: is_cut }
 }
 
-fn saturated_of(field: String, Saturated { value, out, max, submissions }: Saturated) -> SaturatedInfo {
-    SaturatedInfo { field, value, reserved: out, max, submissions }
+fn saturated_of(field: String, it: Saturated, is_holding: bool) -> SaturatedInfo {
+    let Saturated { value, out, max, submissions } = it;
+    SaturatedInfo { field, value, reserved: out, max, holding: is_holding, submissions }
 }
 
 fn turns_of(TurnsSeen { field, values, next }: TurnsSeen) -> TurnsInfo {
@@ -157,7 +158,11 @@ fn way_of(way: WaySeen) -> WayInfo {
         strategy: way.text,
         verdict: verdict_of(way.verdict),
         says: way.says,
-        limits: way.limits.into_iter().map(|it| saturated_of(it.field, it.saturated)).collect(),
+        limits: way
+            .limits
+            .into_iter()
+            .map(|it| saturated_of(it.field, it.saturated, it.is_holding))
+            .collect(),
         rank: way.rank.map(rank_of),
     }
 }

@@ -66,7 +66,7 @@ fn info_of(seen: Overview, running: u64, field: Option<String>) -> OverviewInfo 
         },
         fields: fields.collect(),
         field: field.zip(seen.field).map(field_of),
-        limits: limits_of(seen.limits),
+        limits: limits_of(seen.limits, seen.holding_ms),
     }
 }
 
@@ -87,13 +87,20 @@ fn field_of((name, seen): (String, FieldSeen)) -> FieldOverview {
             weight,
             fair_share: share_millionths.map(|share| share as f64 / 1e6),
         });
-    FieldOverview { name, fair: seen.is_fair, values: values.collect(), more: seen.more, cut: seen.is_cut }
+    FieldOverview {
+        name,
+        fair: seen.is_fair,
+        values: values.collect(),
+        more: seen.more,
+        cut: seen.is_cut,
+        handed_out: seen.handed_out,
+    }
 }
 
-fn limits_of(seen: LimitsReached) -> LimitsInfo {
+fn limits_of(seen: LimitsReached, holding_ms: Option<u64>) -> LimitsInfo {
     let items = seen.limits.into_iter().map(|it| {
         let LimitReached { field, value, out, max, is_hard, submissions } = it;
         LimitReachedInfo { field, value, reserved: out, max, hard: is_hard, submissions }
     });
-    LimitsInfo { items: items.collect(), more: seen.more, cut: seen.is_cut }
+    LimitsInfo { items: items.collect(), more: seen.more, cut: seen.is_cut, holding_ms }
 }

@@ -311,6 +311,13 @@ impl<'a> Reader<'a> {
             return Ok(Box::new(if_left_out));
         }
         let inner = self.strategy(depth + 1)?;
+        let after = self.at;
+        if self.eat(',') && self.next_word() == "weights" {
+            return Err(self.wrong(
+                "weights stand before the strategy, as in Fair(company_id, weights(acme=3), Random)",
+            ));
+        }
+        self.at = after;
         self.close("expected `)` after the strategy")?;
         Ok(Box::new(inner))
     }

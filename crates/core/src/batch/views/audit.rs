@@ -46,6 +46,20 @@ fn check_counts(values: &Values, running: &[(Candidate<'_>, u64)]) {
         let recounted = recounted.get(&value).copied().unwrap_or_default();
         assert_eq!(counted, recounted, "the counts of {:?} are sums over its submissions", values.get(value));
     }
+    for field in values.field_references().into_keys() {
+        let mut without = ValueCounts::default();
+        for (it, out) in running.iter().filter(|(it, _)| values.is_missing(values.of_field(it.values, field)))
+        {
+            without.ready_submissions += u64::from(it.weight > 0);
+            without.ready_chunks += it.weight;
+            without.out += out;
+        }
+        let counted = ValueCounts { handed_out: 0, ..values.counts_without(field) };
+        assert_eq!(counted, without, "the counts without {} are sums, too", values.name_of(field));
+        let of_field = running.iter().map(|(it, _)| values.of_field(it.values, field));
+        let had: BTreeSet<ValueId> = of_field.filter(|value| !values.is_missing(*value)).collect();
+        assert_eq!(values.had(field) as usize, had.len(), "values that submissions have are counted");
+    }
     let out = recounted.iter().filter(|(_, counts)| counts.out > 0).map(|(value, _)| *value);
     let in_work = values.field_references().into_keys().flat_map(|field| values.in_work(field));
     assert_eq!(in_work.collect::<BTreeSet<_>>(), out.collect(), "values in work are those with chunks out");

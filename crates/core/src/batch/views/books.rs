@@ -13,13 +13,15 @@
 //! - A value's tag is kept until its clock has passed it, and forgotten soon after: memory follows the values that were
 //!   served lately.
 //! - The turns inside a value are kept as long as a submission has it, however far the others are ahead meanwhile.
+//! - A book that no view needs any more is kept, closed, as long as a submission has its field: a strategy that comes back
+//!   after hours goes on with its turns. Beyond a bound, those that were closed longest ago are forgotten.
 //! - The values whose tags are kept stay known.
 
 use super::shape::Share;
 use crate::batch::values::{FieldId, ValueId, Values};
-use crate::limits::STRATEGY_TURNS_MAX;
+use crate::limits::{BOOKS_CLOSED_MAX, STRATEGY_TURNS_MAX, TURNS_CLOSED_MAX};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// What a chunk costs a value of weight 1: a weight is kept to one part in a thousand up to a million.
 pub(super) const STRIDE: u64 = 1 << 30;
@@ -34,11 +36,13 @@ pub(super) const NOBODY: ValueId = ValueId(u32::MAX);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct BookId(usize);
 
-/// All books in use.
+/// All books.
 #[derive(Debug, Default)]
 pub(super) struct Books {
     books: Vec<Book>,
     by_chain: BTreeMap<Vec<Share>, BookId>,
+    /// Those that no view refers to, in the order in which they were closed.
+    closed: VecDeque<BookId>,
     /// Weights that hold for every strategy that does not say otherwise: field, value, weight.
     weights: BTreeMap<String, BTreeMap<String, u32>>,
 }
@@ -47,7 +51,8 @@ pub(super) struct Books {
 struct Book {
     references: u32,
     chain: Vec<Share>,
-    field: Option<FieldId>,
+    /// The fields of the chain.
+    fields: Vec<FieldId>,
     scopes: BTreeMap<Seat, Scope>,
     /// Each outer value with the scopes inside it.
     inside: BTreeSet<(ValueId, Seat)>,
@@ -71,17 +76,20 @@ const CLOCK_MAX: u64 = 1 << 63;
 impl Books {
     /// The book of turns inside turns, outermost first; the caller refers to it until [`Books::release`].
     pub(super) fn open(&mut self, chain: &[Share], values: &mut Values) -> BookId {
-        if let Some(id) = self.by_chain.get(chain) {
+        if let Some(id) = self.by_chain.get(chain).copied() {
+            if self.books[id.0].references == 0 {
+                self.closed.retain(|closed| *closed != id);
+            }
             self.books[id.0].references += 1;
-            return *id;
+            return id;
         }
         let book = Book {
             references: 1,
             chain: chain.to_vec(),
-            field: Some(values.field(&chain[chain.len() - 1].field)),
+            fields: chain.iter().map(|share| values.field(&share.field)).collect(),
             ..Book::default()
         };
-        let free = self.books.iter().position(|book| book.references == 0);
+        let free = self.books.iter().position(|book| book.chain.is_empty());
         let id = BookId(free.unwrap_or(self.books.len()));
         match free {
             Some(place) => self.books[place] = book,
@@ -91,16 +99,35 @@ impl Books {
         id
     }
 
-    pub(super) fn release(&mut self, id: BookId, values: &mut Values) {
+    /// A view does not refer to a book any more; without another one it is closed.
+    pub(super) fn release(&mut self, id: BookId) {
         self.books[id.0].references -= 1;
-        if self.books[id.0].references > 0 {
-            return;
+        if self.books[id.0].references == 0 {
+            self.closed.push_back(id);
         }
+    }
+
+    /// Forgets closed books whose field no submission has, and those that are too many.
+    pub(super) fn forget_closed(&mut self, values: &mut Values) {
+        let (mut kept, mut turns) = (VecDeque::new(), 0);
+        for id in std::mem::take(&mut self.closed).into_iter().rev() {
+            let Book { fields, scopes, .. } = &self.books[id.0];
+            let with_its = turns + scopes.values().map(|scope| scope.tags.len()).sum::<usize>();
+            let is_missed = !scopes.is_empty() && fields.last().is_some_and(|field| values.had(*field) > 0);
+            if is_missed && kept.len() < BOOKS_CLOSED_MAX && with_its <= TURNS_CLOSED_MAX {
+                turns = with_its;
+                kept.push_front(id);
+            } else {
+                self.forget(id, values);
+            }
+        }
+        self.closed = kept;
+    }
+
+    fn forget(&mut self, id: BookId, values: &mut Values) {
         let book = std::mem::take(&mut self.books[id.0]);
         book.scopes.values().for_each(|scope| scope.let_go(values));
-        if let Some(field) = book.field {
-            values.release_field(field);
-        }
+        book.fields.iter().for_each(|field| values.release_field(*field));
         self.by_chain.remove(&book.chain);
     }
 
@@ -145,13 +172,13 @@ impl Books {
         &chain[chain.len() - 1]
     }
 
-    /// The turns between the values of a field; if there are several, the outermost, and of those the one that names the most
-    /// weights.
-    pub(super) fn share_of(&self, field: &str) -> Option<&Share> {
-        let last = |chain: &'_ Vec<Share>| chain.len() - 1;
-        let of_field = self.by_chain.keys().filter(|chain| chain[last(chain)].field == field);
-        let best = of_field.min_by_key(|chain| (chain.len(), Reverse(chain[last(chain)].weights.len())));
-        best.map(|chain| &chain[last(chain)])
+    /// The turns between the values of a field, of some books; if there are several, the outermost, and of those the one that
+    /// names the most weights.
+    pub(super) fn share_of(&self, field: &str, books: impl Iterator<Item = BookId>) -> Option<&Share> {
+        let of_field = books.map(|id| (self.books[id.0].chain.len(), self.share(id)));
+        let of_field = of_field.filter(|(_, share)| share.field == field);
+        let best = of_field.min_by_key(|(depth, share)| (*depth, Reverse(share.weights.len())));
+        best.map(|(_, share)| share)
     }
 
     /// Counts one chunk for a seat, and says which values have another tag now.
@@ -214,12 +241,13 @@ impl Books {
 
     /// The fields that books refer to, for the audit.
     pub(super) fn fields(&self) -> impl Iterator<Item = FieldId> {
-        self.books.iter().filter_map(|book| book.field)
+        self.books.iter().flat_map(|book| book.fields.iter().copied())
     }
 
     /// How many refer to each book, for the audit.
     pub(super) fn references(&self) -> BTreeMap<BookId, u32> {
-        self.by_chain.values().map(|id| (*id, self.books[id.0].references)).collect()
+        let open = self.by_chain.values().filter(|id| self.books[id.0].references > 0);
+        open.map(|id| (*id, self.books[id.0].references)).collect()
     }
 
     /// Checks what the file's head promises; `has` says whether a submission has a value.
@@ -240,8 +268,14 @@ impl Books {
             }
             assert_eq!(book.inside, inside, "the scopes inside a value are known");
         }
-        let open = self.books.iter().filter(|book| book.references > 0).count();
-        assert_eq!(self.by_chain.len(), open, "a book is open as long as somebody refers to it");
+        let is_closed = |id: &&BookId| self.books[id.0].references == 0;
+        let closed: BTreeSet<&BookId> = self.by_chain.values().filter(is_closed).collect();
+        assert_eq!(
+            self.closed.iter().collect::<BTreeSet<_>>(),
+            closed,
+            "a book is open while a view refers to it"
+        );
+        assert_eq!(self.closed.len(), closed.len(), "a book is closed once");
     }
 }
 
@@ -276,7 +310,7 @@ fn scope_of(seat: &Seat, depth: usize) -> Seat {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::batch::submissions::MetaValue;
+    use crate::batch::submissions::{MetaValue, Metadata};
 
     fn one_book() -> (Books, BookId, Values) {
         let (mut books, mut values) = (Books::default(), Values::default());
@@ -342,6 +376,42 @@ mod tests {
     }
 
     #[test]
+    fn a_book_that_is_closed_and_opened_again_goes_on_unless_there_are_too_many_or_nobody_has_its_field() {
+        let (mut books, mut values) = (Books::default(), Values::default());
+        let fields: Vec<String> = (0..=BOOKS_CLOSED_MAX).map(|nth| format!("field {nth}")).collect();
+        let metadata: Metadata = fields.iter().map(|field| (field.clone(), MetaValue::Bool(true))).collect();
+        let of_submission = values.of(&metadata);
+        let chain = |field: &str| [Share { field: field.into(), weights: BTreeMap::new() }];
+        for field in fields.iter().chain([&"nobody's".to_owned()]) {
+            let id = books.open(&chain(field), &mut values);
+            let mut seat = [NOBODY; STRATEGY_TURNS_MAX];
+            seat[0] = values.value(field, &MetaValue::Bool(true));
+            books.serve(id, &seat, &mut values);
+            values.release(seat[0]);
+            books.release(id);
+            books.forget_closed(&mut values);
+            books.check(|_| true);
+        }
+        let mut tag = |field: &str| {
+            let id = books.open(&chain(field), &mut values);
+            let mut seat = [NOBODY; STRATEGY_TURNS_MAX];
+            seat[0] = values.known_value(field, &MetaValue::Bool(true)).unwrap_or(NOBODY);
+            let tag = books.tag(id, &seat);
+            books.release(id);
+            tag
+        };
+        assert_eq!((tag(&fields[0]), tag(&fields[1]), tag("nobody's")), (0, STRIDE, 0));
+
+        for value in of_submission.iter() {
+            assert!(values.leave(value));
+        }
+        books.forget_closed(&mut values);
+        books.check(|_| false);
+        of_submission.iter().for_each(|value| values.release(value));
+        assert_eq!(values.fields().count(), 0);
+    }
+
+    #[test]
     fn turns_inside_a_value_are_forgotten_when_nobody_has_it_and_a_book_leaves_nothing_behind() {
         let (mut books, mut values) = (Books::default(), Values::default());
         let share = |field: &str| Share { field: field.into(), weights: BTreeMap::new() };
@@ -357,8 +427,9 @@ mod tests {
         assert_eq!((books.tag(inner, &one), books.tag(inner, &other)), (0, STRIDE));
         books.check(|value| value != one[0]);
 
-        books.release(outer, &mut values);
-        books.release(inner, &mut values);
+        books.release(outer);
+        books.release(inner);
+        books.forget_closed(&mut values);
         for seat in [one, other] {
             seat[..2].iter().for_each(|value| values.release(*value));
         }

@@ -77,6 +77,17 @@ struct Plan {
     strategy: Strategy,
     views: Vec<ViewId>,
     used_at: At,
+    /// When somebody last reserved with it; none if it was only looked at.
+    worked_at: Option<At>,
+}
+
+/// What a plan is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Somebody looks what it would give. It counts nowhere, and is forgotten first.
+    Look,
+    /// Somebody reserves with it.
+    Work,
 }
 
 /// What a plan gives next, and where it was found.
@@ -125,18 +136,22 @@ impl Views {
     }
 
     /// The plan of a strategy, whose views are made if it has none yet. A refusal is a sentence that says what to do.
-    pub(super) fn plan(&mut self, strategy: &Strategy, now: At) -> Result<PlanId, String> {
+    pub(super) fn plan(&mut self, strategy: &Strategy, now: At, purpose: Purpose) -> Result<PlanId, String> {
+        let worked_at = (purpose == Purpose::Work).then_some(now);
         if let Some(id) = self.by_strategy.get(strategy) {
-            self.plans.get_mut(id).expect("a known strategy has its plan").used_at = now;
+            let plan = self.plans.get_mut(id).expect("a known strategy has its plan");
+            plan.used_at = now;
+            plan.worked_at = worked_at.or(plan.worked_at);
             return Ok(*id);
         }
         if let Some(problem) = strategy.problem().or_else(|| problem(strategy)) {
             return Err(problem);
         }
         let paths = shape::paths_of(strategy);
-        let is_new_and_wide = |path: &&Path| path.selects.is_empty() && !self.by_path.contains_key(path);
-        let wide = self.wide.len() + paths.iter().filter(is_new_and_wide).count();
-        if self.plans.len() >= STRATEGIES_IN_USE_MAX || wide > WIDE_VIEWS_MAX {
+        if purpose == Purpose::Work && !self.has_room_for(&paths) {
+            self.forget(|_, plan| plan.worked_at.is_none());
+        }
+        if !self.has_room_for(&paths) {
             return Err(format!(
                 "too many different strategies are in use: at most {STRATEGIES_IN_USE_MAX}, and {WIDE_VIEWS_MAX} parts \
                  of them that look at every submission; let consumers share strategies, or wait a minute until unused \
@@ -148,9 +163,15 @@ impl Views {
         let id = PlanId(self.next_plan);
         self.next_plan += 1;
         let views = paths.iter().map(|path| self.view_of(path, id)).collect();
-        self.plans.insert(id, Plan { strategy: strategy.clone(), views, used_at: now });
+        self.plans.insert(id, Plan { strategy: strategy.clone(), views, used_at: now, worked_at });
         self.by_strategy.insert(strategy.clone(), id);
         Ok(id)
+    }
+
+    fn has_room_for(&self, paths: &[Path]) -> bool {
+        let is_new_and_wide = |path: &&Path| path.selects.is_empty() && !self.by_path.contains_key(path);
+        let wide = self.wide.len() + paths.iter().filter(is_new_and_wide).count();
+        self.plans.len() < STRATEGIES_IN_USE_MAX && wide <= WIDE_VIEWS_MAX
     }
 
     fn view_of(&mut self, path: &Path, plan: PlanId) -> ViewId {
@@ -207,13 +228,21 @@ impl Views {
         take(&mut self.by_turn, id);
     }
 
-    /// Forgets plans that nobody has used for a while, and the views that no other plan needs.
+    /// Forgets plans that nobody has used for a while, and the views that no other plan needs. Whose turn it is among the
+    /// values of a field is kept for longer.
     pub(super) fn sweep(&mut self, now: At, is_waited_for: impl Fn(PlanId) -> bool) {
-        let is_idle = |(id, plan): &(&PlanId, &Plan)| {
-            plan.used_at.after_ms(STRATEGY_IDLE_MS_MAX) <= now && !is_waited_for(**id)
-        };
-        let idle: Vec<PlanId> = self.plans.iter().filter(is_idle).map(|(id, _)| *id).collect();
-        for id in idle {
+        let is_long_ago = |at: At| at.after_ms(STRATEGY_IDLE_MS_MAX) <= now;
+        for (id, plan) in &mut self.plans {
+            plan.worked_at = plan.worked_at.filter(|at| !is_long_ago(*at) || is_waited_for(*id));
+        }
+        self.forget(|id, plan| is_long_ago(plan.used_at) && !is_waited_for(id));
+        self.books.forget_closed(&mut self.values);
+    }
+
+    fn forget(&mut self, is_unneeded: impl Fn(PlanId, &Plan) -> bool) {
+        let unneeded = self.plans.iter().filter(|(id, plan)| is_unneeded(**id, plan));
+        let unneeded: Vec<PlanId> = unneeded.map(|(id, _)| *id).collect();
+        for id in unneeded {
             let plan = self.plans.remove(&id).expect("it was just found");
             self.by_strategy.remove(&plan.strategy);
             self.woken.remove(&id);
@@ -221,6 +250,13 @@ impl Views {
                 self.leave(view, id);
             }
         }
+    }
+
+    /// The views that somebody works with.
+    fn views_in_use(&self) -> impl Iterator<Item = &View> {
+        let is_worked_with = |plan: &PlanId| self.plans[plan].worked_at.is_some();
+        let in_use = self.slab.iter().flatten().filter(move |it| it.plans.iter().any(is_worked_with));
+        in_use.map(|it| &it.view)
     }
 
     fn leave(&mut self, id: ViewId, plan: PlanId) {
@@ -309,6 +345,7 @@ impl Views {
 
     /// One more or one less chunk of a submission with these values is out.
     pub(super) fn count(&mut self, of: &FewValues, is_out: bool) {
+        self.values.count_of_all(is_out);
         for value in of.iter() {
             let before = self.values.out(value);
             if is_out {

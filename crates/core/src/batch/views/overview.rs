@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct FieldKnown {
     /// Its name.
     pub name: String,
-    /// How many different values of it are known.
+    /// How many different values of it submissions have.
     pub values: u64,
     /// Whether a strategy in use limits its values, or has turns between them.
     pub is_in_use: bool,
@@ -34,13 +34,15 @@ pub struct FieldSeen {
     pub more: u64,
     /// Whether there are more values than were looked at.
     pub is_cut: bool,
+    /// Chunks handed out since the field is known: of submissions with it and without it.
+    pub handed_out: u64,
 }
 
 /// A value, and what is in the queue for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ValueSeen {
-    /// The value.
-    pub value: MetaValue,
+    /// The value; none for submissions without the field, which have turns of their own.
+    pub value: Option<MetaValue>,
     /// What is in the queue for it.
     pub counts: ValueCounts,
     /// Its weight.
@@ -93,25 +95,24 @@ pub struct StrategyInUse {
 impl Views {
     /// The fields that are known, by name.
     pub(in crate::batch) fn fields_known(&self) -> Vec<FieldKnown> {
-        let views = self.slab.iter().flatten();
-        let in_use: BTreeSet<_> =
-            views.flat_map(|in_use| groups_of(&in_use.view)).map(|group| group.field).collect();
+        let in_use: BTreeSet<_> = self.views_in_use().flat_map(groups_of).map(|group| group.field).collect();
         let known = self.values.fields().map(|(name, field)| FieldKnown {
             name: name.to_owned(),
-            values: self.values.distinct(field) as u64,
+            values: u64::from(self.values.had(field)),
             is_in_use: in_use.contains(&field),
         });
         known.collect()
     }
 
-    /// The values of a field that have work, the `limit` with the most first.
+    /// The values of a field that have work, the `limit` with the most first; those without the field are among them.
     pub(in crate::batch) fn field_seen(&self, name: &str, limit: usize) -> FieldSeen {
-        let share = self.books.share_of(name);
+        let books = self.views_in_use().flat_map(groups_of).filter_map(|group| Some(group.fair?.book));
+        let share = self.books.share_of(name, books);
         let is_fair = share.is_some();
         let Some(field) = self.values.known_field(name) else {
-            return FieldSeen { is_fair, values: Vec::new(), more: 0, is_cut: false };
+            return FieldSeen { is_fair, values: Vec::new(), more: 0, is_cut: false, handed_out: 0 };
         };
-        let (mut in_work, mut all) = (self.values.in_work(field), self.values.values_of(field));
+        let (mut in_work, mut all) = (self.values.in_work(field), self.values.values_had(field));
         let looked_at: BTreeSet<ValueId> = in_work
             .by_ref()
             .take(OVERVIEW_VALUES_MAX)
@@ -122,23 +123,25 @@ impl Views {
         let share = share.unwrap_or(&unweighted);
         let has_work = |it: &(ValueId, ValueCounts, u32)| it.1.ready_chunks > 0 || it.1.out > 0;
         let with_counts = |id| (id, self.values.counts(id), self.books.weight(share, id, &self.values));
+        let without = (self.values.missing(field), self.values.counts_without(field), 1);
         let mut seen: Vec<(ValueId, ValueCounts, u32)> =
-            looked_at.into_iter().map(with_counts).filter(has_work).collect();
+            looked_at.into_iter().map(with_counts).chain([without]).filter(has_work).collect();
         let weights: u64 = seen.iter().map(|it| u64::from(it.2)).sum();
         seen.sort_by_key(|(_, counts, _)| Reverse(counts.ready_chunks + counts.out));
         let more = seen.len().saturating_sub(limit) as u64;
-        let values = seen.into_iter().take(limit).filter_map(|(id, counts, weight)| {
+        let values = seen.into_iter().take(limit).map(|(id, counts, weight)| {
             let share_millionths = (!is_cut).then(|| u64::from(weight) * 1_000_000 / weights);
-            Some(ValueSeen { value: self.values.get(id)?.clone(), counts, weight, share_millionths })
+            ValueSeen { value: self.values.get(id).cloned(), counts, weight, share_millionths }
         });
-        FieldSeen { is_fair, values: values.collect(), more, is_cut }
+        let handed_out = self.values.handed_out_since(field);
+        FieldSeen { is_fair, values: values.collect(), more, is_cut, handed_out }
     }
 
-    /// The values that have reached a limit with work waiting behind them, the `limit` worst first.
+    /// The values that have reached a limit with work waiting behind them, the `limit` worst first. Hard limits that let
+    /// nothing out after a change of the leader are not among them: that is said once for all.
     pub(in crate::batch) fn limits_reached(&self, limit: usize) -> LimitsReached {
-        let views = self.by_limit.values().flatten().collect::<BTreeSet<_>>();
-        let views = views.into_iter().filter_map(|id| self.slab[id.0 as usize].as_ref());
-        let groups = views.flat_map(|in_use| groups_of(&in_use.view)).filter(|it| it.room < u64::MAX);
+        let groups = self.views_in_use().flat_map(groups_of);
+        let groups = groups.filter(|it| it.room < u64::MAX && !it.is_held(self.room));
         let mut kinds: BTreeMap<_, &Group> = BTreeMap::new();
         for group in groups {
             kinds.entry((group.field, group.room, is_hard(group, self.room.consumers))).or_insert(group);
@@ -174,7 +177,8 @@ impl Views {
 
     /// The strategies in use.
     pub(in crate::batch) fn strategies_in_use(&self) -> Vec<StrategyInUse> {
-        let plans = self.plans.iter().map(|(id, plan)| StrategyInUse {
+        let plans = self.plans.iter().filter(|(_, plan)| plan.worked_at.is_some());
+        let plans = plans.map(|(id, plan)| StrategyInUse {
             plan: *id,
             strategy: plan.strategy.clone(),
             views: plan.views.len(),

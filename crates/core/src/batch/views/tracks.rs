@@ -63,12 +63,18 @@ pub(super) struct Room {
 
 impl Group {
     pub(super) fn set_room(&mut self, room: Room) -> bool {
-        let of_limit = |limit: &Limit| match limit {
-            Limit { is_hard: true, .. } if room.is_holding => 0,
-            limit => limit.max.of(room.consumers),
-        };
-        let now = self.limits.iter().map(of_limit).min().unwrap_or(u64::MAX);
+        let now = if self.is_held(room) { 0 } else { self.room_for(room.consumers) };
         std::mem::replace(&mut self.room, now) != now
+    }
+
+    /// Whether nothing may go out, since work of an earlier leadership may be under way.
+    pub(super) fn is_held(&self, room: Room) -> bool {
+        room.is_holding && self.limits.iter().any(|limit| limit.is_hard)
+    }
+
+    /// How many chunks of one value may be out when nothing is held.
+    pub(super) fn room_for(&self, consumers: u64) -> u64 {
+        self.limits.iter().map(|limit| limit.max.of(consumers)).min().unwrap_or(u64::MAX)
     }
 
     /// Whether no more chunks of this value may go out. Submissions without the field are not limited by it.
@@ -162,7 +168,7 @@ pub(super) fn close(tracks: &[Track], values: &mut Values, books: &mut Books) {
             if let Step::Group(group) = step {
                 values.release_field(group.field);
                 if let Some(fair) = group.fair {
-                    books.release(fair.book, values);
+                    books.release(fair.book);
                 }
             }
         }

@@ -30,7 +30,13 @@ impl Hold {
 
     /// Whether hard limits let nothing out.
     pub(super) fn holds(&self, now: At) -> bool {
-        now < self.leases_until || (!self.awaited.is_empty() && now < self.sessions_until)
+        self.until(now).is_some()
+    }
+
+    /// Until when hard limits let nothing out, at the latest.
+    pub(super) fn until(&self, now: At) -> Option<At> {
+        let sessions = (!self.awaited.is_empty()).then_some(self.sessions_until);
+        sessions.into_iter().chain([self.leases_until]).max().filter(|until| now < *until)
     }
 
     /// When that may be different.

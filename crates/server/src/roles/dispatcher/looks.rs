@@ -62,6 +62,8 @@ pub struct Overview {
     pub field: Option<FieldSeen>,
     /// The limits that hold something back.
     pub limits: LimitsReached,
+    /// For how long hard limits let nothing out, at most; none if they do not hold everything back.
+    pub holding_ms: Option<u64>,
 }
 
 /// A connected consumer.
@@ -86,7 +88,7 @@ impl Dispatcher {
     /// dropping the reply tells the asker.
     pub(super) fn explain(&mut self, ask: Explain, now: At) {
         let Some(reserver) = &mut self.reserver else { return };
-        let plan = match reserver.plan(&ask.strategy, now) {
+        let plan = match reserver.plan_for_a_look(&ask.strategy, now) {
             Ok(plan) => plan,
             Err(problem) => {
                 drop(ask.reply.send(Err(problem)));
@@ -149,6 +151,7 @@ impl Dispatcher {
             fields: ready.fields_known(),
             field: field.map(|field| ready.field_seen(field, limit)),
             limits: ready.limits_reached(limit),
+            holding_ms: self.hold.until(now).map(|until| until.as_ms() - now.as_ms()),
         };
         drop(reply.send(overview));
     }

@@ -185,6 +185,8 @@ pub struct WaySeen {
 pub struct FieldSaturated {
     /// The field.
     pub field: String,
+    /// Whether nothing with the field may go out, since work of an earlier leadership may be under way.
+    pub is_holding: bool,
     /// The value.
     pub saturated: Saturated,
 }

@@ -1,14 +1,14 @@
 //! The strategy, block by block: what each looks at, what it holds back, and where the next chunk comes from.
 
 use super::look::Blocked;
-use super::words::{all_of, are, counted, have, number, turn_of, wait};
+use super::words::{all_of, are, counted, have, held, number, turn_of, wait};
 use super::{Elsewhere, LimitSeen, PartSeen, PartStanding, Saturated, TurnSeen, TurnsSeen};
 use crate::batch::strategy::{Max, Strategy};
 use crate::batch::submissions::MetaValue;
 use crate::batch::values::ValueCounts;
 use crate::batch::views::shape::{self, Order, Trail};
 use crate::batch::views::view::{ROOT, View};
-use crate::batch::views::{Found, PlanId, Views};
+use crate::batch::views::{Found, PlanId, Views, groups_of};
 use crate::ids::ChunkName;
 use crate::limits::{SATURATED_SHOWN, TURNS_SHOWN, VALUES_LOOKED_AT_MAX};
 
@@ -166,16 +166,27 @@ impl<'a> Look<'a> {
     fn select(&self, strategy: &Strategy, inside: &Around<'_>) -> PartSeen {
         let (submissions, chunks) = self.matching(inside);
         let wanted = all_of(&inside.selects);
+        let all = self.views.values.ready_submissions();
+        let left_out = |count: u64| match all.saturating_sub(count) {
+            0 => String::new(),
+            others => format!("; {} {} left out", counted(others, "other"), are(others)),
+        };
         let says = match (submissions, chunks) {
+            (Some(0), _) if all == 1 => format!("the only ready submission does not have {wanted}"),
+            (Some(0), _) if all > 1 => {
+                format!("none of {} has {wanted}", counted(all, "ready submission"))
+            }
             (Some(0), _) => format!("no ready submission has {wanted}"),
             (Some(count), Some(chunks)) => format!(
-                "{} {} {wanted}, with {}",
+                "{} {} {wanted}, with {}{}",
                 counted(count, "ready submission"),
                 have(count),
-                counted(chunks, "ready chunk")
+                counted(chunks, "ready chunk"),
+                left_out(count)
             ),
             (Some(count), None) => {
-                format!("{} {} {wanted}", counted(count, "ready submission"), have(count))
+                let has = counted(count, "ready submission");
+                format!("{has} {} {wanted}{}", have(count), left_out(count))
             }
             (None, _) => format!("only submissions with {wanted}"),
         };
@@ -335,7 +346,7 @@ impl<'a> Look<'a> {
                 break;
             }
         }
-        let known = values.known_field(field).map_or(0, |field| values.distinct(field) as u64);
+        let known = values.known_field(field).map_or(0, |field| u64::from(values.had(field)));
         Some((TurnsSeen { field: field.to_owned(), values: known, next: seen }, first))
     }
 
@@ -445,14 +456,16 @@ impl<'a> Look<'a> {
         let mut reasons: Vec<String> = Vec::new();
         for way in &self.ways {
             let selects: Vec<_> = way.view.path().selects.iter().map(|(field, it)| (&**field, it)).collect();
+            let is_held = groups_of(way.view).any(|group| group.is_held(self.views.room));
+            let behind = if is_held { "for consumers of an earlier leadership" } else { "behind a limit" };
             let reason = match way.view.len() as u64 {
                 0 => format!("no ready submission has {}", all_of(&selects)),
-                1 if selects.is_empty() => "the only ready submission waits behind a limit".into(),
+                1 if selects.is_empty() => format!("the only ready submission waits {behind}"),
                 held if selects.is_empty() => {
-                    format!("all {} {} behind a limit", counted(held, "ready submission"), wait(held))
+                    format!("all {} {} {behind}", counted(held, "ready submission"), wait(held))
                 }
                 held => format!(
-                    "{} with {} {} behind a limit",
+                    "{} with {} {} {behind}",
                     counted(held, "ready submission"),
                     all_of(&selects),
                     wait(held)
@@ -474,10 +487,7 @@ fn says_of_limit(limit: &LimitSeen, text: String) -> String {
     let LimitSeen { field, submissions, saturated, more, .. } = limit;
     let values = saturated.len() as u64 + more;
     if limit.is_holding {
-        return format!(
-            "work of an earlier leadership may still be under way, so nothing with {field} goes out until its consumers \
-             had time to come back"
-        );
+        return held(field);
     }
     if values == 0 {
         return format!("no value of {field} has its {text} in work");

@@ -2,7 +2,7 @@
 
 use super::look::TurnOf;
 use super::parts::{Look, Way};
-use super::words::{are, counted, have, number, turn_of, value_of};
+use super::words::{are, counted, have, held, number, turn_of, value_of};
 use super::{Counted, FieldSaturated, Rank, Saturated, SubmissionSeen, TurnRank, Verdict, WaySeen};
 use crate::batch::strategy::Strategy;
 use crate::batch::submissions::MetaValue;
@@ -165,12 +165,14 @@ impl Look<'_> {
                 let id = values.of_field(it.values, group.field);
                 let value = values.get(id).filter(|_| group.is_saturated(id, values))?;
                 let ValueCounts { out, ready_submissions, .. } = values.counts(id);
+                let room = self.views.room;
                 Some(FieldSaturated {
+                    is_holding: group.is_held(room),
                     field: values.name_of(group.field).to_owned(),
                     saturated: Saturated {
                         value: value.clone(),
                         out,
-                        max: group.room,
+                        max: group.room_for(room.consumers),
                         submissions: ready_submissions,
                     },
                 })
@@ -252,6 +254,9 @@ fn straight(strategy: &Strategy, trail: &[u8]) -> Strategy {
 }
 
 fn says_limited(it: &FieldSaturated) -> String {
+    if it.is_holding {
+        return held(&it.field);
+    }
     let Saturated { value, out, max, submissions } = &it.saturated;
     let others = match submissions.saturating_sub(1) {
         0 => String::new(),

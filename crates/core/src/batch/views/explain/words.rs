@@ -53,6 +53,14 @@ pub(super) fn value_of(field: &str, value: Option<&MetaValue>) -> String {
     value.map_or_else(|| format!("no {field}"), |value| Strategy::pair_text(field, value))
 }
 
+/// Why a limit lets nothing out after a change of the leader.
+pub(super) fn held(field: &str) -> String {
+    format!(
+        "work of an earlier leadership may still be under way, so nothing with {field} goes out until its consumers had time \
+         to come back"
+    )
+}
+
 /// Whose turn it is.
 pub(super) fn turn_of(field: &str, value: Option<&MetaValue>) -> String {
     value.map_or_else(|| format!("those without {field}"), |value| Strategy::pair_text(field, value))
