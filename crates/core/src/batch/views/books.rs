@@ -412,6 +412,27 @@ mod tests {
     }
 
     #[test]
+    fn a_closed_book_keeps_the_fields_around_its_turns_known_so_that_nobody_inherits_them() {
+        let (mut books, mut values) = (Books::default(), Values::default());
+        let share = |field: &str| Share { field: field.into(), weights: BTreeMap::new() };
+        let chain = [share("company"), share("user")];
+        let of_submission = values.of(&[("user".to_owned(), MetaValue::Integer(1))].into());
+        let inner = books.open(&chain, &mut values);
+        let mut seat = [NOBODY; STRATEGY_TURNS_MAX];
+        seat[0] = values.missing(values.known_field("company").expect("the book names it"));
+        seat[1] = of_submission.iter().next().expect("it has a value");
+        books.serve(inner, &seat, &mut values);
+        books.release(inner);
+        books.forget_closed(&mut values);
+
+        let newcomer = values.value("mode", &MetaValue::Bool(true));
+        assert_ne!(newcomer, seat[0], "submissions without a company still have turns of their own");
+        let again = books.open(&chain, &mut values);
+        assert_eq!((again, books.tag(again, &seat)), (inner, STRIDE));
+        books.check(|value| value == seat[0]);
+    }
+
+    #[test]
     fn turns_inside_a_value_are_forgotten_when_nobody_has_it_and_a_book_leaves_nothing_behind() {
         let (mut books, mut values) = (Books::default(), Values::default());
         let share = |field: &str| Share { field: field.into(), weights: BTreeMap::new() };
