@@ -43,6 +43,31 @@ impl Row {
     }
 }
 
+/// A ratio this near to its bar may be on its other side by chance.
+const CLOSE: std::ops::Range<f64> = 0.75..1.35;
+
+/// The numbers of consumers at which chance may decide whether Windlass reaches its bar beside the best peer.
+pub(crate) fn close_calls(figures: &Figures, mode: Mode) -> Vec<usize> {
+    let rate = |name: &str, consumers| figures.best_load(name, mode, consumers, &BY_CONSUMER).map(Load::rate);
+    let is_close = |consumers: &usize| {
+        let peers = figures.systems.iter().map(|it| it.name.as_str()).filter(|it| *it != WINDLASS);
+        let best = peers.filter_map(|name| rate(name, *consumers)).reduce(f64::max);
+        let ratio = rate(WINDLASS, *consumers).zip(best).map(|(ours, best)| ours / best);
+        bar_of(mode, *consumers).zip(ratio).is_some_and(|(bar, ratio)| CLOSE.contains(&(ratio / bar)))
+    };
+    figures.consumers().into_iter().filter(is_close).collect()
+}
+
+/// What Windlass must be beside the best peer.
+fn bar_of(mode: Mode, consumers: usize) -> Option<f64> {
+    match (mode, consumers) {
+        (Mode::OneByOne, 16) => Some(1.0),
+        (Mode::OneByOne, 1_000) => Some(1.5),
+        (Mode::Recommended, 16 | 1_000) => Some(2.0),
+        _ => None,
+    }
+}
+
 fn rows(figures: &Figures) -> Vec<Row> {
     let names = || figures.systems.iter().map(|it| it.name.as_str());
     let mut rows = Vec::new();
@@ -50,12 +75,7 @@ fn rows(figures: &Figures) -> Vec<Row> {
         for consumers in figures.consumers() {
             let rate = |name: &str| figures.best_load(name, mode, consumers, &BY_CONSUMER).map(Load::rate);
             let is_judged = consumers == 16 || consumers == 1_000;
-            let bar = match (mode, consumers) {
-                (Mode::OneByOne, 16) => Some(1.0),
-                (Mode::OneByOne, 1_000) => Some(1.5),
-                (Mode::Recommended, 16 | 1_000) => Some(2.0),
-                _ => None,
-            };
+            let bar = bar_of(mode, consumers);
             let rates: Vec<Option<f64>> = names().map(rate).collect();
             let what = format!("{}, {}", mode.name(), plural(consumers));
             rows.push(Row { what, rates: rates.clone(), bar, opsqueue_bar: is_judged.then_some(100.0) });
@@ -150,7 +170,8 @@ pub(crate) fn page(figures: &Figures) -> String {
     format!(
         "# Windlass beside its peers\n\n\
          Written by `make bench-peers`: {} repetitions of {} s each, medians; {}; clients and servers on the same machine\n\
-         and disk. Systems take turns within a repetition. Ratios count: absolute figures differ from machine to machine and from\n\
+         and disk. Systems take turns within a repetition; where a row is near its bar, Windlass and the best peer are measured five times\n\
+         more, by turns. Ratios count: absolute figures differ from machine to machine and from\n\
          hour to hour. Every system has durability on, as far as it can; a chunk counts when its completion is acknowledged,\n\
          except in Opsqueue, which acknowledges none.\n\n\
          {table}\n\

@@ -4,12 +4,16 @@ use crate::Options;
 use crate::contender::{Contender, Filled, Standing, Task};
 use crate::figures::{Backlog, Figures, Fill, Load};
 use crate::gate::{Gate, OTHERS_MAX};
+use crate::report;
 use crate::system::{Done, Mode};
-use crate::windlass::WINDLASS;
+use crate::windlass::{BY_CONSUMER, WINDLASS};
 use std::time::Duration;
 
 /// A way that was so much slower than the best in the first repetition is not repeated.
 const HOPELESS_BELOW: f64 = 0.7;
+
+/// How often the two of a close call are measured once more.
+const CLOSE_CALL_REPETITIONS: usize = 5;
 
 /// Nor is one that is so many times slower than Windlass: no noise makes up for that.
 const FAR_BEHIND: f64 = 20.0;
@@ -29,21 +33,55 @@ pub(crate) async fn loads(
                     if repetition > 0 && is_hopeless(figures, contender.name(), mode, consumers, way) {
                         continue;
                     }
-                    let backlog = options.backlog * contender.lasting(mode);
-                    let duration = Duration::from_secs_f64(options.seconds);
-                    let task = Task { mode, way, consumers, backlog, duration };
-                    let what = format!("{}, {}, {way}, {consumers} consumers", contender.name(), mode.name());
-                    match undisturbed(gate, contender.as_ref(), &task).await {
-                        Ok((done, sync_us)) => {
-                            eprintln!(
-                                "{repetition}: {what}: {:.0}/s, others {:.0} %",
-                                done.rate(),
-                                done.others * 1e2
-                            );
-                            note(figures, contender.name(), &task, &done, sync_us);
-                        }
-                        Err(error) => remark(figures, contender.name(), format!("{what}: {error:#}"))?,
-                    }
+                    load(options, contender.as_ref(), gate, (mode, way, consumers), figures).await?;
+                }
+            }
+        }
+    }
+    repeat_close_calls(options, contenders, gate, mode, figures).await
+}
+
+/// One measurement.
+async fn load(
+    options: &Options,
+    contender: &dyn Contender,
+    gate: &mut Gate,
+    (mode, way, consumers): (Mode, &'static str, usize),
+    figures: &mut Figures,
+) -> anyhow::Result<()> {
+    let backlog = options.backlog * contender.lasting(mode);
+    let task = Task { mode, way, consumers, backlog, duration: Duration::from_secs_f64(options.seconds) };
+    let what = format!("{}, {}, {way}, {consumers} consumers", contender.name(), mode.name());
+    match undisturbed(gate, contender, &task).await {
+        Ok((done, sync_us)) => {
+            eprintln!("{what}: {:.0}/s, others {:.0} %", done.rate(), done.others * 1e2);
+            note(figures, contender.name(), &task, &done, sync_us);
+            Ok(())
+        }
+        Err(error) => remark(figures, contender.name(), format!("{what}: {error:#}")),
+    }
+}
+
+/// Where Windlass is near its bar, it and the best peer are measured some more times, by turns.
+async fn repeat_close_calls(
+    options: &Options,
+    contenders: &[Box<dyn Contender>],
+    gate: &mut Gate,
+    mode: Mode,
+    figures: &mut Figures,
+) -> anyhow::Result<()> {
+    for consumers in report::close_calls(figures, mode) {
+        for _ in 0..CLOSE_CALL_REPETITIONS {
+            let best = |name: &str| figures.best_load(name, mode, consumers, &[]).map_or(0.0, Load::rate);
+            let peers = contenders.iter().filter(|it| it.name() != WINDLASS);
+            let best_peer = peers.max_by(|a, b| best(a.name()).total_cmp(&best(b.name())));
+            let ours = contenders.iter().find(|it| it.name() == WINDLASS);
+            for contender in ours.into_iter().chain(best_peer) {
+                let best = figures.best_load(contender.name(), mode, consumers, &BY_CONSUMER);
+                let way = best.map_or("", |it| it.way.as_str());
+                let way = contender.ways(mode, consumers).into_iter().find(|it| *it == way);
+                if let Some(way) = way {
+                    load(options, contender.as_ref(), gate, (mode, way, consumers), figures).await?;
                 }
             }
         }
