@@ -112,9 +112,12 @@ async fn a_limit_in_percent_follows_the_consumers_that_are_connected() {
     let (dora, _) = connect(&server, None).await;
     assert_eq!(work(&mut anna).await[0].chunks.len(), 1, "half of four: one more");
     drop((bert, carl, dora));
-    while server.get("/v1/overview").await.json["consumers"]["connected"] != 1 {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    let alone = async {
+        while server.get("/v1/overview").await.json["consumers"]["connected"] != 1 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), alone).await.expect("the others are seen to be gone");
     ask(&mut anna, 9, half).await;
     assert_eq!(settle(&mut anna, completion(&first, 0)).await, [Verdict::Accepted]);
     gets_nothing(&mut anna).await;

@@ -12,11 +12,11 @@ use std::time::Duration;
 /// A way that was so much slower than the best in the first repetition is not repeated.
 const HOPELESS_BELOW: f64 = 0.7;
 
-/// How often the two of a close call are measured once more.
-const CLOSE_CALL_REPETITIONS: usize = 5;
-
 /// Nor is one that is so many times slower than Windlass: no noise makes up for that.
 const FAR_BEHIND: f64 = 20.0;
+
+/// How often the two of a close call are measured once more.
+const CLOSE_CALL_REPETITIONS: usize = 5;
 
 /// Consumers against throughput, in one mode.
 pub(crate) async fn loads(
