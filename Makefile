@@ -4,7 +4,7 @@ TOOLS := $(CURDIR)/.tools
 DENY := $(TOOLS)/bin/cargo-deny
 DENY_VERSION := 0.20.2
 
-.PHONY: help demo build test check fix bench bench-strategies bench-ten-million bench-opsqueue bench-peers kill
+.PHONY: help demo build test check fix bench bench-strategies bench-ten-million bench-lanes bench-opsqueue bench-peers kill
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 18
@@ -42,6 +42,10 @@ bench-strategies: build ## What a reserve costs for every strategy, in about hal
 bench-ten-million: build ## Ten million pending submissions: memory, restart; writes docs/benchmarks-ten-million.md
 	cargo build --release -p windlass-bench
 	target/release/windlass-bench --set ten-million --report docs/benchmarks-ten-million.md
+
+bench-lanes: build ## A hundred million tasks in a lane: memory, dispatch, restart; writes docs/benchmarks-lanes.md
+	cargo build --release -p windlass-bench
+	target/release/windlass-bench --set lanes --report docs/benchmarks-lanes.md
 
 bench-opsqueue: ## Build the driver of the peer
 	cd bench/opsqueue && cargo build --release --locked --bins -p opsqueue -p opsqueue-bench

@@ -50,6 +50,8 @@ enum Set {
     Strategies,
     /// `make bench-ten-million`: ten million pending submissions.
     TenMillion,
+    /// `make bench-lanes`: a hundred million tasks in a lane.
+    Lanes,
 }
 
 impl Set {
@@ -58,6 +60,7 @@ impl Set {
             Set::Usual => "Benchmarks",
             Set::Strategies => "Benchmarks: what a reserve costs",
             Set::TenMillion => "Benchmarks: ten million submissions",
+            Set::Lanes => "Benchmarks: a hundred million tasks",
         }
     }
 
@@ -67,6 +70,7 @@ impl Set {
             Set::Usual => "make bench",
             Set::Strategies => "make bench-strategies",
             Set::TenMillion => "make bench-ten-million",
+            Set::Lanes => "make bench-lanes",
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod backlog;
 mod consumers;
+mod lanes;
 mod live;
 mod load;
 mod memory;
@@ -31,9 +32,11 @@ const fn sections_of(set: Set) -> &'static [&'static str] {
             "consumers",
             "producers",
             "memory",
+            "lanes",
         ],
         Set::Strategies => &["in-process", "served"],
         Set::TenMillion => &["ten-million"],
+        Set::Lanes => &["lanes"],
     }
 }
 
@@ -59,6 +62,7 @@ async fn run_one(name: &str, options: &Options) -> anyhow::Result<Vec<Figure>> {
         "consumers" => consumers::consumers(options).await,
         "producers" => producers::producers(options).await,
         "memory" => memory::memory(options).await,
+        "lanes" => lanes::lanes(options).await,
         "ten-million" => memory::ten_million(options).await,
         other => anyhow::bail!("there is no section {other}"),
     }

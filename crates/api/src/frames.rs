@@ -202,6 +202,23 @@ pub struct WorkOf {
     /// The chunks.
     #[n(5)]
     pub chunks: Vec<WorkChunk>,
+    /// What is said of a task of a lane, which comes as the only chunk of a submission of its own.
+    #[n(6)]
+    pub task: Option<TaskOf>,
+}
+
+/// What is said of a task.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct TaskOf {
+    /// Its lane.
+    #[n(0)]
+    pub lane: String,
+    /// Its key.
+    #[n(1)]
+    pub key: String,
+    /// The object with its bytes, if they did not come inline.
+    #[n(2)]
+    pub object: Option<String>,
 }
 
 /// A chunk with the token of the attempt at it.

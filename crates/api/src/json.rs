@@ -340,7 +340,13 @@ pub struct ReservationInfo {
     pub chunk: ChunkIndex,
     /// Goes back with complete, fail, extend and release.
     pub token: String,
-    /// The object with the chunk's bytes, if the submission has a prefix.
+    /// The lane, if it is a task of one: then `submission` is the task's id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lane: Option<String>,
+    /// The task's key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// The object with the chunk's bytes, if the submission has a prefix, or with the task's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_key: Option<String>,
     /// The chunk's bytes, if they came inline.
@@ -514,6 +520,18 @@ pub struct StatusInfo {
     pub chunks_reserved: usize,
     /// Chunks that wait for a retry.
     pub chunks_delayed: usize,
+    /// Tasks of lanes that wait for a consumer or are with one.
+    #[serde(default)]
+    pub tasks_waiting: u64,
+    /// Tasks of those that consumers work on.
+    #[serde(default)]
+    pub tasks_reserved: usize,
+    /// Tasks that are not due yet, new ones and retries.
+    #[serde(default)]
+    pub tasks_delayed: u64,
+    /// Tasks that have failed for good.
+    #[serde(default)]
+    pub tasks_dead: u64,
     /// Sessions of consumers.
     pub consumers: usize,
     /// Reserve requests that wait for work.

@@ -65,6 +65,12 @@ pub enum ProblemCode {
     SubmissionOver,
     /// Nothing of the submission has failed.
     NothingFailed,
+    /// No lane has this name.
+    LaneUnknown,
+    /// The lane takes no more tasks.
+    LaneDraining,
+    /// The lane has no such task, or has it no more.
+    TaskUnknown,
     /// The idempotency key was used for another request.
     IdempotencyKeyReused,
     /// The chunk was never handed out with this token.
@@ -106,6 +112,9 @@ impl ProblemCode {
             ProblemCode::SubmissionUnknown => (404, "no such submission", false),
             ProblemCode::SubmissionOver => (409, "the submission is over", false),
             ProblemCode::NothingFailed => (409, "nothing has failed", false),
+            ProblemCode::LaneUnknown => (404, "no such lane", false),
+            ProblemCode::TaskUnknown => (404, "no such task", false),
+            ProblemCode::LaneDraining => (409, "the lane takes no more tasks", false),
             ProblemCode::IdempotencyKeyReused => (422, "the idempotency key was used before", false),
             ProblemCode::TokenInvalid => (409, "the chunk was not reserved with this token", false),
             ProblemCode::StrategyInvalid => (422, "the strategy cannot be served", false),
@@ -133,6 +142,9 @@ impl ProblemCode {
             ProblemCode::SubmissionUnknown => "submission_unknown",
             ProblemCode::SubmissionOver => "submission_over",
             ProblemCode::NothingFailed => "nothing_failed",
+            ProblemCode::LaneUnknown => "lane_unknown",
+            ProblemCode::LaneDraining => "lane_draining",
+            ProblemCode::TaskUnknown => "task_unknown",
             ProblemCode::IdempotencyKeyReused => "idempotency_key_reused",
             ProblemCode::TokenInvalid => "token_invalid",
             ProblemCode::StrategyInvalid => "strategy_invalid",

@@ -1,6 +1,7 @@
 //! What can be said on the command line.
 
 use crate::exit::{CODES, Exit};
+use crate::lanes::args::Lanes;
 use crate::metadata::Pair;
 use clap::{ArgAction, Args, Parser, Subcommand};
 use std::num::NonZeroUsize;
@@ -70,7 +71,8 @@ pub(crate) enum Command {
     /// Work on chunks with a command of yours
     ///
     /// The command gets a chunk on stdin, and WINDLASS_SUBMISSION, WINDLASS_CHUNK, WINDLASS_ATTEMPT, WINDLASS_METADATA
-    /// (JSON) in its environment. What it writes to stdout is the chunk's output. If it fails, the chunk is tried again,
+    /// (JSON) in its environment; for a task of a lane WINDLASS_LANE and WINDLASS_KEY, too. What it writes to stdout is the
+    /// chunk's output (of a task, nothing is kept). If it fails, the chunk is tried again,
     /// with the end of its stderr as the reason. Ctrl-C finishes what runs and gives back the rest; a second one stops at
     /// once.
     Work(Work),
@@ -82,6 +84,8 @@ pub(crate) enum Command {
     Top(Top),
     /// How much of the work each value of a field gets by the strategy `Fair`
     Weights(Weights),
+    /// Fair queues of single tasks: create them, add tasks, look at them; `work --strategy 'Lane(NAME)'` works on one
+    Lanes(Lanes),
     /// How the server is
     Status,
     /// Print a completion script for your shell
@@ -388,7 +392,7 @@ pub(crate) struct Results {
 }
 
 /// A time such as 5s, in milliseconds.
-fn milliseconds(text: &str) -> Result<u64, humantime::DurationError> {
+pub(crate) fn milliseconds(text: &str) -> Result<u64, humantime::DurationError> {
     Ok(u64::try_from(humantime::parse_duration(text)?.as_millis()).unwrap_or(u64::MAX))
 }
 
@@ -447,7 +451,7 @@ mod tests {
         assert!(misplaced.starts_with(&(begin("MaxSimultaneous(company_id)") + shown)), "{misplaced}");
         let unknown = refused("Nope");
         assert!(unknown.contains("`Nope` is no strategy; there are Random, "), "{unknown}");
-        assert!(!unknown.contains("Lane"), "{unknown}");
+        assert!(unknown.contains(" and Lane"), "{unknown}");
         for json in ["{", "{\"Random\": 3}", "{\"Lane\": {}}", "\"Randm\""] {
             assert!(refused(json).contains("such as 'SelectOnly(tenant=acme)'"), "{json}");
         }

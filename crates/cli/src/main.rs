@@ -9,6 +9,7 @@ mod changing;
 mod demo;
 mod exit;
 mod explain;
+mod lanes;
 mod log;
 mod metadata;
 mod results;
@@ -43,6 +44,7 @@ async fn main() -> ExitCode {
         Command::Explain(it) => explain::run(&global, it).await,
         Command::Top(it) => top::run(&global, it).await,
         Command::Weights(it) => weights::run(&global, it).await,
+        Command::Lanes(it) => lanes::run(&global, it).await,
         Command::Status => status::run(&global).await,
         Command::Completions { shell } => completions(shell),
     };

@@ -24,6 +24,16 @@ pub(crate) async fn run(global: &Global) -> Result<(), Exit> {
                 grouped(status.chunks_delayed as u64)
             ),
         ),
+        (
+            "tasks",
+            format!(
+                "{} waiting, {} of them reserved, {} not due yet, {} dead",
+                grouped(status.tasks_waiting),
+                grouped(status.tasks_reserved as u64),
+                grouped(status.tasks_delayed),
+                grouped(status.tasks_dead)
+            ),
+        ),
         ("consumers", format!("{} sessions, {} reserves waiting", status.consumers, status.waiting)),
     ];
     let text: String = rows.iter().map(|(name, value)| format!("{name:<12} {value}\n")).collect();

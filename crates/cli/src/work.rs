@@ -73,9 +73,12 @@ pub(crate) async fn run(global: &Global, work: Work) -> Result<(), Exit> {
 async fn execute(command: Arc<str>, chunk: Chunk) -> Result<Output, Failure> {
     let input = chunk.input().await?;
     let metadata = serde_json::to_string(chunk.metadata())?;
+    let of_task = chunk.lane().map(|lane| ("WINDLASS_LANE", lane)).into_iter();
+    let of_task = of_task.chain(chunk.key().map(|key| ("WINDLASS_KEY", key)));
     let mut child = Command::new("sh")
         .arg("-c")
         .arg(&*command)
+        .envs(of_task)
         .env("WINDLASS_SUBMISSION", chunk.submission().to_string())
         .env("WINDLASS_CHUNK", chunk.index().to_string())
         .env("WINDLASS_ATTEMPT", chunk.token().attempt.to_string())
@@ -99,6 +102,9 @@ async fn execute(command: Arc<str>, chunk: Chunk) -> Result<Output, Failure> {
     let (_, stdout, stderr) = tokio::join!(feed, all_of(stdout), last_of(stderr));
     let (stdout, stderr, status) = (stdout?, stderr?, child.wait().await?);
     group.0 = None;
+    if status.success() && chunk.lane().is_some() {
+        return Ok(Output::Nothing);
+    }
     if status.success() {
         return chunk.output(stdout).await;
     }

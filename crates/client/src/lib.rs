@@ -24,6 +24,7 @@ mod client;
 mod consumer;
 mod error;
 mod events;
+mod lane_verbs;
 mod looks;
 mod producer;
 mod results;
@@ -48,7 +49,7 @@ pub use windlass_api::json::{
     ChunkProgress, ListQuery, SubmissionEvent, SubmissionInfo, SubmissionPage, SubmitRequest,
 };
 pub use windlass_api::problem::{Problem, ProblemCode};
-pub use windlass_api::{explain, frames, json, overview, weights};
+pub use windlass_api::{explain, frames, json, lanes, overview, weights};
 pub use windlass_core::batch::strategy::{Max, Strategy, StrategyTextError};
 pub use windlass_core::batch::submissions::{MetaValue, Metadata, OnFailure, SubmissionState};
 pub use windlass_core::entry::Output;

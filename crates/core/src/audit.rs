@@ -7,6 +7,7 @@ use crate::batch::listing::found_key;
 use crate::batch::reserver::Reserver;
 use crate::batch::submissions::{ChunkCounts, Finished, Submission, SubmissionState, Submit, Traits};
 use crate::ids::{ChunkIndex, ChunkName, SubmissionId};
+use crate::lanes;
 use crate::machine::Machine;
 use crate::rows;
 use crate::tables::{Table, Tables};
@@ -79,6 +80,9 @@ pub fn check<T: Tables>(machine: &Machine<T>) {
     let unsettled: u64 = running.values().map(|it| it.counts.unsettled()).sum();
     assert_eq!(machine.batch().unsettled(), unsettled, "the total of unsettled chunks is their sum");
 
+    // lanes
+    lanes::audit::check(machine.lanes(), tables);
+
     // dedup
     let by_request = tables.scan_prefix(Table::Replies, &[]).count() as u64;
     let by_time = tables.scan_prefix(Table::RepliesByTime, &[]).count() as u64;
@@ -100,6 +104,12 @@ pub fn check_reserver<T: Tables>(machine: &Machine<T>, reserver: &Reserver) {
         }
     }
     assert_eq!(reserver.total_len(), expected, "the reserver knows no chunk but the unsettled ones");
+    for task in reserver.desk().tasks_out() {
+        let [_, is_out, is_delayed] =
+            reserver.places_of(ChunkName { submission: task, chunk: ChunkIndex(0) });
+        assert!(is_out != is_delayed, "task {task} is with somebody, or its loss is being counted");
+    }
+    lanes::audit::check_desk(reserver.desk(), machine.lanes(), machine.tables());
     assert!(reserver.indexes_agree(), "the reserver's side indexes say what its reservations say");
     check_views(reserver);
 }

@@ -9,6 +9,12 @@ use crate::batch::roster::Enlist;
 use crate::batch::submissions::{ChunkCounts, SubmissionState, Submit, Traits};
 use crate::batch::weights::{Weigh, Weights};
 use crate::ids::{Attempt, ChunkIndex, ContinuationToken, Epoch, SenderId, Shard, SubmissionId};
+use crate::lanes::acks::Ack;
+use crate::lanes::levels::{LaneNumber, Level, RankName};
+use crate::lanes::open::SetLane;
+use crate::lanes::redrive::Redrive;
+use crate::lanes::tasks::{AddTasks, TaskId};
+use crate::lanes::weigh::WeighKeys;
 use crate::time::At;
 use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
@@ -118,6 +124,24 @@ pub enum Command {
     /// Sets the weights of a field's values.
     #[n(9)]
     Weigh(#[n(0)] Weigh),
+    /// Creates a lane, or says anew what is said of one.
+    #[n(10)]
+    SetLane(#[n(0)] SetLane),
+    /// Adds tasks to a lane.
+    #[n(11)]
+    AddTasks(#[n(0)] AddTasks),
+    /// Notes how far everything of one priority of a lane is done.
+    #[n(12)]
+    Ack(#[n(0)] Ack),
+    /// Gives delayed tasks that are due their places.
+    #[n(13)]
+    ReleaseTasks,
+    /// Tries tasks again that have failed for good.
+    #[n(14)]
+    Redrive(#[n(0)] Redrive),
+    /// Sets weights of keys in a lane.
+    #[n(15)]
+    WeighKeys(#[n(0)] WeighKeys),
 }
 
 impl Command {
@@ -133,6 +157,12 @@ impl Command {
             Command::Change(_) => "change",
             Command::Enlist(_) => "enlist",
             Command::Weigh(_) => "weigh",
+            Command::SetLane(_) => "set_lane",
+            Command::AddTasks(_) => "add_tasks",
+            Command::Ack(_) => "ack",
+            Command::ReleaseTasks => "release_tasks",
+            Command::Redrive(_) => "redrive",
+            Command::WeighKeys(_) => "weigh_keys",
         }
     }
 }
@@ -154,6 +184,13 @@ pub struct Complete {
     /// The chunks.
     #[n(1)]
     pub done: Vec<Done>,
+}
+
+impl Complete {
+    /// Whether it is about a task of a lane.
+    pub fn is_of_task(&self) -> bool {
+        self.done.first().is_some_and(|done| done.attempt.is_of_task())
+    }
 }
 
 /// One chunk that is done.
@@ -193,6 +230,13 @@ pub struct Fail {
     /// The attempts.
     #[n(1)]
     pub failed: Vec<FailedAttempt>,
+}
+
+impl Fail {
+    /// Whether it is about a task of a lane.
+    pub fn is_of_task(&self) -> bool {
+        self.failed.first().is_some_and(|failed| failed.attempt.is_of_task())
+    }
 }
 
 /// One attempt that failed.
@@ -280,6 +324,56 @@ pub enum Outcome {
     /// It is noted.
     #[n(8)]
     Noted,
+    /// The lane is as it was asked for; it may have been so before.
+    #[n(9)]
+    LaneSet,
+    /// The tasks are in.
+    #[n(10)]
+    TasksAdded {
+        /// Their ids, in order.
+        #[n(0)]
+        tasks: IdRuns,
+    },
+    /// Delayed tasks have got their places.
+    #[n(11)]
+    TasksReleased {
+        /// How many; there may be more.
+        #[n(0)]
+        tasks: u64,
+    },
+    /// Dead tasks are tried again.
+    #[n(12)]
+    Redriven {
+        /// How many.
+        #[n(0)]
+        tasks: u64,
+    },
+}
+
+/// Ids in order, kept as runs: those that are made together mostly follow each other.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Encode, Decode)]
+#[cbor(transparent)]
+pub struct IdRuns(#[n(0)] Vec<(u64, u64)>);
+
+impl IdRuns {
+    /// The ids.
+    pub fn iter(&self) -> impl Iterator<Item = TaskId> {
+        let numbers = self.0.iter().flat_map(|(first, count)| *first..*first + *count);
+        numbers.map(|number| TaskId::from_u64(number).expect("a run is made of ids"))
+    }
+}
+
+impl FromIterator<TaskId> for IdRuns {
+    fn from_iter<I: IntoIterator<Item = TaskId>>(ids: I) -> IdRuns {
+        let mut runs: Vec<(u64, u64)> = Vec::new();
+        for id in ids {
+            match runs.last_mut() {
+                Some((first, count)) if *first + *count == id.as_u64() => *count += 1,
+                Some(_) | None => runs.push((id.as_u64(), 1)),
+            }
+        }
+        IdRuns(runs)
+    }
 }
 
 /// What became of one chunk of a complete or fail.
@@ -347,6 +441,20 @@ pub enum Refusal {
         #[n(0)]
         problem: String,
     },
+    /// No lane has this name.
+    #[n(7)]
+    LaneUnknown {
+        /// The name.
+        #[n(0)]
+        lane: String,
+    },
+    /// The lane takes no more tasks.
+    #[n(8)]
+    LaneDraining {
+        /// Its name.
+        #[n(0)]
+        lane: String,
+    },
 }
 
 impl fmt::Display for Refusal {
@@ -371,6 +479,12 @@ impl fmt::Display for Refusal {
                 "this idempotency key was used before with another request; use a new key for a new request",
             ),
             Refusal::Malformed { problem } => f.write_str(problem),
+            Refusal::LaneUnknown { lane } => {
+                write!(f, "there is no lane `{lane}`; create it, or check its name")
+            }
+            Refusal::LaneDraining { lane } => {
+                write!(f, "lane `{lane}` is being drained and takes no more tasks; resume it, or use another")
+            }
         }
     }
 }
@@ -435,5 +549,44 @@ pub enum Effect {
         state: SubmissionState,
         /// How far it came.
         counts: ChunkCounts,
+    },
+    /// A lane is new, or something else is said of it.
+    LaneSet {
+        /// Its number.
+        lane: LaneNumber,
+        /// Its name.
+        name: String,
+        /// Whether nothing of it is handed out.
+        is_paused: bool,
+    },
+    /// A task has a place in its lane.
+    TaskPlaced {
+        /// Its lane and priority.
+        rank: RankName,
+        /// Its level.
+        level: Level,
+        /// Its key.
+        key: Box<str>,
+        /// The rank's virtual time: no later task gets a pass below it.
+        virtual_time: u64,
+    },
+    /// A task waits until this time, when it gets a place.
+    TaskDelayed {
+        /// The time.
+        until: At,
+    },
+    /// A task has no place any more: it is done, or an attempt at it failed.
+    TaskUnplaced {
+        /// Its lane and priority.
+        rank: RankName,
+        /// The level that it had.
+        level: Level,
+        /// Whether it is done.
+        is_done: bool,
+    },
+    /// A task is not there, or not to be handed out: whoever holds it need not.
+    TaskGone {
+        /// The task.
+        task: TaskId,
     },
 }

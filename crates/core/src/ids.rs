@@ -188,6 +188,21 @@ pub struct Attempt {
     pub nth: u64,
 }
 
+impl Attempt {
+    /// Set in the attempts at tasks of lanes: their names are like those of chunks, and the token says which it is.
+    const TASK: u64 = 1 << 63;
+
+    /// The how-manieth hand-out of a task under a leadership.
+    pub const fn of_task(epoch: Epoch, hand_outs: u32) -> Attempt {
+        Attempt { epoch, nth: Attempt::TASK | hand_outs as u64 }
+    }
+
+    /// Whether it is an attempt at a task.
+    pub const fn is_of_task(self) -> bool {
+        self.nth & Attempt::TASK != 0
+    }
+}
+
 impl fmt::Display for Attempt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}-{}", self.epoch.0, self.nth)

@@ -4,7 +4,7 @@
 //! ordered log; [`machine::Machine::apply`] decides, and the shell around it does.
 //!
 //! Reading order: [`ids`] and [`time`] (names), [`entry`] (what comes in and goes out), [`machine`] (the list of
-//! commands), [`tables`] (the rows that are the truth), then the rooms: [`batch`].
+//! commands), [`tables`] (the rows that are the truth), then the rooms: [`batch`], [`lanes`].
 //!
 //! Invariants of the whole
 //! - Same entries, same state, byte for byte, on every node.
@@ -20,6 +20,7 @@ pub mod batch;
 mod dedup;
 pub mod entry;
 pub mod ids;
+pub mod lanes;
 pub mod limits;
 pub mod machine;
 mod rows;

@@ -141,3 +141,52 @@ pub const ROSTER_SESSIONS_PER_COMMAND_MAX: usize = 1_000;
 
 /// Values of a field with a weight of their own: they are one row, and in memory.
 pub const WEIGHTS_PER_FIELD_MAX: usize = 10_000;
+
+/// A thousandth: a key of this weight gets one task for a thousand of a key of weight 1. Less is better left out.
+pub const LANE_WEIGHT_MILLI_MIN: u32 = 1;
+
+/// Ten thousand: strides are whole numbers, and up to here they are exact to half a percent.
+pub const LANE_WEIGHT_MILLI_MAX: u32 = 10_000_000;
+
+/// A key is part of its rows' keys, and in memory while it has tasks that wait.
+pub const LANE_KEY_BYTES_MAX: usize = 64;
+
+/// A lane's name is written by hand, and part of paths.
+pub const LANE_NAME_BYTES_MAX: usize = 64;
+
+/// Keys of a lane with a weight of their own: they are part of its row, and in memory.
+pub const LANE_WEIGHTS_MAX: usize = 1_000;
+
+/// Each lane is in memory, with its ranks.
+pub const LANES_MAX: usize = 10_000;
+
+/// Ten priorities: each has a buffer of its own.
+pub const LANE_PRIORITY_MAX: u8 = 9;
+
+/// A payload lives in the log and in the tables; larger ones belong into the object store.
+pub const TASK_PAYLOAD_BYTES_MAX: usize = 256 * 1_024;
+
+/// One entry stays under a megabyte or so, and is one frame of the log.
+pub const TASK_PAYLOADS_BYTES_MAX: usize = 1_024 * 1_024;
+
+/// Tasks in one command: a few milliseconds of applying.
+pub const TASKS_PER_ADD_MAX: usize = 1_000;
+
+/// A payload up to here stands in its task's own row; larger ones would make every look at the task dear.
+pub const TASK_PAYLOAD_IN_ROW_BYTES_MAX: usize = 1_024;
+
+/// Ready tasks of one rank in memory (the seed's Bt).
+pub const LANE_BUFFER_TASKS: usize = 4_096;
+
+/// At so few, more are read.
+pub const LANE_RELOAD_AT: usize = 1_024;
+
+/// Delayed tasks that one command makes ready: a few milliseconds of applying.
+pub const TASKS_DUE_PER_COMMAND_MAX: usize = 1_000;
+
+/// So many tasks of a rank are done before the leader notes how far everything is: what a new leader's first read may
+/// have to step over.
+pub const LANE_ACK_EVERY_TASKS: u64 = 4_096;
+
+/// Or so much time has passed.
+pub const LANE_ACK_EVERY_MS: u64 = 10_000;

@@ -16,6 +16,9 @@ use crate::batch::{
 use crate::dedup::{self, Known, Oldest, RequestId, Window};
 use crate::entry::{Applied, Command, Entry, Lead, Outcome, Refusal};
 use crate::ids::{Epoch, Shard, SubmissionId};
+use crate::lanes::state::LanesState;
+use crate::lanes::tasks::AddTasks;
+use crate::lanes::{self, acks, delayed, writer};
 use crate::rows;
 use crate::seeded::Seeded;
 use crate::tables::{Table, Tables};
@@ -33,6 +36,7 @@ pub struct Machine<T> {
     oldest_replies: Oldest,
     batch: BatchState,
     roster: Roster,
+    lanes: LanesState,
 }
 
 /// The machine's own row.
@@ -68,7 +72,8 @@ impl<T: Tables> Machine<T> {
         };
         let batch = BatchState::open(&tables);
         let roster = Roster::open(&tables);
-        Machine { tables, own, oldest_replies: Oldest::default(), batch, roster }
+        let lanes = LanesState::open(&tables);
+        Machine { tables, own, oldest_replies: Oldest::default(), batch, roster, lanes }
     }
 
     /// Applies one entry. Call [`Machine::flush`] after the last entry of a batch.
@@ -80,10 +85,16 @@ impl<T: Tables> Machine<T> {
         assert!(is_lead || entry.epoch == self.own.epoch, "a leadership's first entry is its `lead`");
 
         self.own.at = self.own.at.max(entry.at);
-        let (at, batch, tables) = (self.own.at, &mut self.batch, &mut self.tables);
+        let (at, batch, lanes, tables) = (self.own.at, &mut self.batch, &mut self.lanes, &mut self.tables);
         match entry.command {
             Command::Lead(ref it) => self.lead(it, entry.epoch, entry.seed),
             Command::Submit(ref it) => self.submit(&entry, it),
+            Command::Complete(it) if it.is_of_task() => {
+                lanes::settle::complete(lanes, tables, it.submission, &it.done)
+            }
+            Command::Fail(it) if it.is_of_task() => {
+                lanes::settle::fail(lanes, tables, at, it.submission, it.failed)
+            }
             Command::Complete(it) => settle::complete(batch, tables, at, it),
             Command::Fail(it) => settle::fail(batch, tables, at, it),
             Command::Cancel(it) => end::cancel(batch, tables, at, it.submission),
@@ -91,6 +102,12 @@ impl<T: Tables> Machine<T> {
             Command::Change(it) => change::change(batch, tables, &it),
             Command::Enlist(it) => self.roster.enlist(tables, at, &it),
             Command::Weigh(it) => weights::weigh(tables, it),
+            Command::SetLane(it) => lanes::open::set_lane(lanes, tables, at, &it),
+            Command::AddTasks(ref it) => self.add_tasks(&entry, it),
+            Command::Ack(it) => acks::ack(lanes, &it),
+            Command::ReleaseTasks => delayed::release(lanes, tables, at),
+            Command::Redrive(it) => lanes::redrive::redrive(lanes, tables, &it),
+            Command::WeighKeys(it) => lanes::weigh::weigh_keys(lanes, tables, it),
         }
     }
 
@@ -107,31 +124,68 @@ impl<T: Tables> Machine<T> {
     }
 
     fn submit(&mut self, entry: &Entry, it: &Submit) -> Applied {
-        let (at, tables) = (self.own.at, &mut self.tables);
         if let Some(problem) = it.problem() {
             return Applied::refused(Refusal::Malformed { problem });
         }
-        let request = RequestId::of(it.idempotency_key.as_deref(), entry.sender, entry.token);
-        let digest = dedup::digest(&rows::encode(it));
-        match Window::look_up(tables, &request, digest) {
+        self.once(entry, it.idempotency_key.as_deref(), it, None, |machine| {
+            let id = machine.next_id();
+            submit::submit(&mut machine.batch, &mut machine.tables, machine.own.at, id, it)
+        })
+    }
+
+    fn add_tasks(&mut self, entry: &Entry, it: &AddTasks) -> Applied {
+        if let Some(problem) = it.problem() {
+            return Applied::refused(Refusal::Malformed { problem });
+        }
+        // What the leader had handed out when it took the request is no part of the request.
+        let asked = (&it.lane, &it.tasks);
+        let refusal = writer::refusal(&self.lanes, it);
+        self.once(entry, it.idempotency_key.as_deref(), &asked, refusal, |machine| {
+            let (at, shard) = (machine.own.at, machine.own.shard);
+            let last = &mut machine.own.last_submission;
+            let next_id = || *last.insert(SubmissionId::next(*last, at, shard));
+            writer::add(&mut machine.lanes, &mut machine.tables, at, it, next_id)
+        })
+    }
+
+    /// Carries a request out, unless it was before: then it is answered as it was, whether or not it would be refused now.
+    fn once(
+        &mut self,
+        entry: &Entry,
+        idempotency_key: Option<&str>,
+        asked: &impl Encode<()>,
+        refusal: Option<Refusal>,
+        carry_out: impl FnOnce(&mut Machine<T>) -> Applied,
+    ) -> Applied {
+        let request = RequestId::of(idempotency_key, entry.sender, entry.token);
+        let digest = dedup::digest(&rows::encode(asked));
+        match Window::look_up(&self.tables, &request, digest) {
             Known::New => {}
             Known::Answered(outcome) => return Applied { outcome, effects: Vec::new() },
             Known::Mismatch => return Applied::refused(Refusal::IdempotencyKeyReused),
         }
+        if let Some(refusal) = refusal {
+            return Applied::refused(refusal);
+        }
 
         // Nothing below can be refused.
-        let id = SubmissionId::next(self.own.last_submission, at, self.own.shard);
-        self.own.last_submission = Some(id);
-        let applied = submit::submit(&mut self.batch, tables, at, id, it);
+        let applied = carry_out(self);
+        let (at, tables) = (self.own.at, &mut self.tables);
         self.own.window.open(tables, at, &request, digest, applied.outcome.clone());
         self.own.window.close_due(&mut self.oldest_replies, tables, at);
         applied
+    }
+
+    fn next_id(&mut self) -> SubmissionId {
+        let id = SubmissionId::next(self.own.last_submission, self.own.at, self.own.shard);
+        *self.own.last_submission.insert(id)
     }
 
     /// Writes every changed row, so that the tables hold all that memory knows. Committing them is the caller's business,
     /// who adds the log's position to the same batch.
     pub fn flush(&mut self) {
         self.batch.flush(&mut self.tables);
+        self.lanes.flush(&mut self.tables);
         self.tables.put(Table::Meta, MACHINE_KEY, rows::encode(&self.own));
     }
 
@@ -179,6 +233,11 @@ impl<T: Tables> Machine<T> {
     /// flushed.
     pub fn unsettled(&self) -> impl Iterator<Item = Unsettled> {
         self.batch.all_unsettled(&self.tables)
+    }
+
+    /// The lanes.
+    pub const fn lanes(&self) -> &LanesState {
+        &self.lanes
     }
 
     /// The rows.

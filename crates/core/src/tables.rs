@@ -38,11 +38,29 @@ pub enum Table {
     Roster = 12,
     /// Weights of values, a row for each field.
     Weights = 13,
+    /// Lanes, by name.
+    Lanes = 14,
+    /// (lane, priority): counts, virtual time, ack level.
+    Ranks = 15,
+    /// (lane, priority, key): the finish tag and how many tasks wait, of keys that have some.
+    LaneKeys = 16,
+    /// Tasks that are not done.
+    Tasks = 17,
+    /// Large payloads of tasks.
+    Payloads = 18,
+    /// (lane, priority, level): the order in which tasks are handed out.
+    Levels = 19,
+    /// (lane, priority, key, level): the same, for each key.
+    KeyLevels = 20,
+    /// (time, task): tasks that are not due yet.
+    DelayedTasks = 21,
+    /// (lane, task): tasks that have failed for good, and why.
+    DeadTasks = 22,
 }
 
 impl Table {
     /// Every table, in the order of its number.
-    pub const ALL: [Table; 13] = [
+    pub const ALL: [Table; 22] = [
         Table::Meta,
         Table::Submissions,
         Table::Abouts,
@@ -56,6 +74,15 @@ impl Table {
         Table::Traits,
         Table::Roster,
         Table::Weights,
+        Table::Lanes,
+        Table::Ranks,
+        Table::LaneKeys,
+        Table::Tasks,
+        Table::Payloads,
+        Table::Levels,
+        Table::KeyLevels,
+        Table::DelayedTasks,
+        Table::DeadTasks,
     ];
 
     /// The table's number as stored.
@@ -84,6 +111,15 @@ impl Table {
             Table::Traits => "traits",
             Table::Roster => "roster",
             Table::Weights => "weights",
+            Table::Lanes => "lanes",
+            Table::Ranks => "ranks",
+            Table::LaneKeys => "lane_keys",
+            Table::Tasks => "tasks",
+            Table::Payloads => "payloads",
+            Table::Levels => "levels",
+            Table::KeyLevels => "key_levels",
+            Table::DelayedTasks => "delayed_tasks",
+            Table::DeadTasks => "dead_tasks",
         }
     }
 }
@@ -288,6 +324,15 @@ mod tests {
                 (11, "traits"),
                 (12, "roster"),
                 (13, "weights"),
+                (14, "lanes"),
+                (15, "ranks"),
+                (16, "lane_keys"),
+                (17, "tasks"),
+                (18, "payloads"),
+                (19, "levels"),
+                (20, "key_levels"),
+                (21, "delayed_tasks"),
+                (22, "dead_tasks"),
             ]
         );
     }

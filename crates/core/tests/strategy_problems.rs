@@ -103,7 +103,7 @@ fn a_strategy_that_is_too_deep_or_has_too_many_parts_is_refused_with_a_sentence(
 }
 
 #[test]
-fn every_block_is_served_except_lanes_wherever_they_stand() {
+fn every_block_is_served() {
     for strategy in [
         Strategy::Random,
         Strategy::OldestFirst,
@@ -116,13 +116,33 @@ fn every_block_is_served_except_lanes_wherever_they_stand() {
         Strategy::Random.max_simultaneous("company_id", Max::percent(100)),
         Strategy::Random.or_else(Strategy::OldestFirst),
         Strategy::fair("company_id").weight("acme", 1).weight("beta", FAIR_WEIGHT_MAX),
+        Strategy::lane("mail"),
+        Strategy::Random.or_else(Strategy::lane("mail")),
+        Strategy::lane("urgent").or_else(Strategy::Random.or_else(Strategy::lane("mail"))),
     ] {
         assert_eq!(strategy.problem(), None, "{strategy}");
     }
-    let sentence = "Lane: this build does not serve it yet; it serves Random, OldestFirst, NewestFirst, \
-                    CustomPriority, SelectOnly, PreferDistinct, MaxSimultaneous, OrElse and Fair";
-    for strategy in [Strategy::lane("mail"), Strategy::Random.or_else(Strategy::lane("mail"))] {
-        assert_eq!(strategy.problem().as_deref(), Some(sentence), "{strategy}");
+}
+
+#[test]
+fn a_lane_stands_alone_or_as_a_side_of_or_else_and_has_the_name_of_one() {
+    let inside = |name: &str| {
+        format!(
+            "{name}: a lane has its own order and limits, so Lane stands alone or as a side of OrElse; take it out of {name}"
+        )
+    };
+    let lane = || Strategy::lane("mail");
+    for (strategy, name) in [
+        (only("mode", "preview", lane()), "SelectOnly"),
+        (lane().prefer_distinct("company_id", 1), "PreferDistinct"),
+        (lane().max_simultaneous("company_id", Max::Count(1)), "MaxSimultaneous"),
+        (Strategy::Random.or_else(only("mode", "preview", Strategy::Random.or_else(lane()))), "SelectOnly"),
+    ] {
+        assert_eq!(strategy.problem(), Some(inside(name)), "{strategy}");
+    }
+    let name = "Lane: a lane's name has 1 to 64 letters of a to z, A to Z, digits, `.`, `_` and `-`";
+    for strategy in [Strategy::lane(""), Strategy::lane("two words"), Strategy::lane("x".repeat(65))] {
+        assert_eq!(strategy.problem().as_deref(), Some(name), "{strategy}");
     }
 }
 

@@ -20,7 +20,7 @@ fn all_are_refused(messages: &[(&str, &str, &str)]) {
 }
 
 const SERVED: &str = "Random, OldestFirst, NewestFirst, CustomPriority, SelectOnly, PreferDistinct, MaxSimultaneous, \
-                      OrElse and Fair";
+                      OrElse, Fair and Lane";
 
 #[test]
 fn a_misspelt_name_is_answered_with_the_nearest_or_with_those_that_are_served() {
@@ -41,10 +41,11 @@ fn a_misspelt_name_is_answered_with_the_nearest_or_with_those_that_are_served() 
         ("OrEls", "OrElse"),
         ("Far", "Fair"),
         ("Fairr", "Fair"),
+        ("Lan", "Lane"),
     ] {
         assert_eq!(refused(name), format!("`{name}` is no strategy; did you mean {meant}?\n  {name}\n  ^"));
     }
-    for name in ["Nope", "First", "Lan", "Weights", "x"] {
+    for name in ["Nope", "First", "Weights", "x"] {
         let within = format!("Fair(company_id, {name}(acme=3))");
         let sentence = format!("`{name}` is no strategy; there are {SERVED}");
         assert_eq!(refused(name), format!("{sentence}\n  {name}\n  ^"));

@@ -17,6 +17,8 @@ use std::sync::{Arc, RwLock, RwLockReadGuard};
 use windlass_core::batch::reserver::Reserver;
 use windlass_core::entry::{Command, EntryGroup, Outcome};
 use windlass_core::ids::ContinuationToken;
+use windlass_core::lanes::delayed::next_due;
+use windlass_core::lanes::desk::{Buffer, Desk};
 use windlass_core::machine::Machine;
 use windlass_core::tables::{Table, Tables};
 use windlass_store::fault::StoreFault;
@@ -153,6 +155,7 @@ impl Applier {
         for (field, weights) in machine.weights() {
             reserver.ready_mut().set_weights(&field, weights);
         }
+        reserver.set_desk(Desk::new(machine.lanes(), next_due(machine.tables()), Buffer::default()));
         let roster = machine.roster().clone();
         let event = RoleEvent::Led { epoch, at, token_key, reserver, roster };
         Told::Led { claim: token, event }

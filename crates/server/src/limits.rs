@@ -92,3 +92,21 @@ pub const LEASE_COVER_MS: u64 = 60_000;
 /// Reports of all consumers together on their way through the log: about 2 KiB each. Beyond that, a consumer that has one
 /// under way is not read until it is answered, so that many quick consumers cannot fill the memory.
 pub const REPORTS_MAX: usize = 32_768;
+
+/// Keys of a lane that are shown: what fits on a screen.
+pub const LANE_KEYS_SHOWN: usize = 20;
+
+/// Keys of a rank that are looked at for the busiest ones: a few milliseconds under the machine's lock.
+pub const LANE_KEYS_LOOKED_AT_MAX: usize = 65_536;
+
+/// Dead tasks that are looked at for their reasons: a few milliseconds under the machine's lock.
+pub const DEAD_LOOKED_AT_MAX: usize = 4_000;
+
+/// Reasons that are shown: enough to see what is wrong.
+pub const DEAD_GROUPS_MAX: usize = 100;
+
+/// Tasks that are named for each reason.
+pub const DEAD_EXAMPLES: usize = 5;
+
+/// Tasks ahead of another that are counted: ten milliseconds or so, in which nobody waits.
+pub const TASKS_AHEAD_COUNTED_MAX: u64 = 10_000;

@@ -53,6 +53,10 @@ fn describe() {
     describe_gauge!("windlass_chunks_ready", "Chunks that could be handed out now.");
     describe_gauge!("windlass_chunks_reserved", "Chunks that consumers work on.");
     describe_gauge!("windlass_chunks_delayed", "Chunks that wait for a retry.");
+    describe_gauge!("windlass_tasks_waiting", "Tasks of lanes that wait for a consumer or are with one.");
+    describe_gauge!("windlass_tasks_reserved", "Tasks that consumers work on.");
+    describe_gauge!("windlass_tasks_delayed", "Tasks that are not due yet.");
+    describe_gauge!("windlass_tasks_dead", "Tasks that have failed for good.");
     describe_gauge!("windlass_consumers", "Sessions of consumers.");
     describe_gauge!("windlass_reserves_waiting", "Reserve requests that wait for work.");
     describe_gauge!("windlass_watchers", "Those who watch submissions.");
@@ -76,6 +80,10 @@ pub fn render(status: &StatusInfo, order: &OrderCounters, watchers: u64) -> Stri
         ("windlass_chunks_ready", status.chunks_ready as f64),
         ("windlass_chunks_reserved", status.chunks_reserved as f64),
         ("windlass_chunks_delayed", status.chunks_delayed as f64),
+        ("windlass_tasks_waiting", status.tasks_waiting as f64),
+        ("windlass_tasks_reserved", status.tasks_reserved as f64),
+        ("windlass_tasks_delayed", status.tasks_delayed as f64),
+        ("windlass_tasks_dead", status.tasks_dead as f64),
         ("windlass_consumers", status.consumers as f64),
         ("windlass_reserves_waiting", status.waiting as f64),
         ("windlass_watchers", watchers as f64),

@@ -5,8 +5,8 @@ use crate::config::Config;
 use crate::http;
 use crate::http::accept::AcceptOptions;
 use crate::metrics;
-use crate::roles::Roles;
 use crate::roles::dispatcher::{Dispatcher, DispatcherHandle, Event, Note};
+use crate::roles::{Roles, clerk};
 use crate::service::Service;
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -135,7 +135,9 @@ impl Node {
         options.snapshot_every_entries = config.checkpoint_every_entries;
         let clock = Clock::start();
         let (notes_out, notes) = mpsc::unbounded_channel();
-        let dispatcher = DispatcherHandle::new(Dispatcher::new(clock, config.session_times(), notes_out));
+        let (errands_out, errands) = mpsc::unbounded_channel();
+        let dispatcher = Dispatcher::new(clock, config.session_times(), notes_out, errands_out);
+        let dispatcher = DispatcherHandle::new(dispatcher);
         let ticking = dispatcher.clone().tick();
         let roles = Arc::new(Roles::new(dispatcher));
         let told = Arc::clone(&roles);
@@ -148,7 +150,11 @@ impl Node {
             connections_max: config.connections_max,
         };
         let service = Service::new(config, clock, order, roles, objects);
-        let roles = vec![tokio::spawn(ticking), tokio::spawn(take_notes(service.clone(), notes))];
+        let roles = vec![
+            tokio::spawn(ticking),
+            tokio::spawn(take_notes(service.clone(), notes)),
+            tokio::spawn(clerk::run(service.clone(), errands)),
+        ];
         let router = http::router(service.clone());
         let accepting = tokio::spawn(http::accept::serve(listener, router, accept, service.stop().clone()));
         Ok(Node { service, address, accepting, roles, _thread: thread, _folder: folder })
@@ -176,7 +182,7 @@ impl Node {
         let drain = Duration::from_millis(service.config().drain_ms);
         let drained = async {
             while let Ok(status) = service.ask(Event::Status).await
-                && status.out > 0
+                && status.out + status.tasks_out > 0
             {
                 tokio::time::sleep(DRAIN_LOOK).await;
             }

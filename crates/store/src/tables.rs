@@ -243,6 +243,14 @@ impl CommittedRows {
         let found = self.keyspaces[position(table)].get(key);
         or_stop(&self.path, "read", found).map(|value| value.to_vec())
     }
+
+    /// The rows of a range as they are now, upwards.
+    pub fn scan<'a>(&'a self, table: Table, range: KeyRange<'_>) -> Box<dyn Iterator<Item = Row> + 'a> {
+        if is_empty_range(range) {
+            return Box::new(std::iter::empty());
+        }
+        rows(&self.path, self.keyspaces[position(table)].range::<&[u8], _>(range), Walk::Up)
+    }
 }
 
 impl TablesView {

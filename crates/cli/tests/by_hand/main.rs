@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a story that cannot go on is a failed test")]
 
 mod changing;
+mod lanes;
 mod looking;
 mod stage;
 

@@ -25,6 +25,7 @@ fn work_of(submission: u64, chunks: std::ops::Range<u64>) -> WorkOf {
         opaque: None,
         metadata: Metadata::new(),
         chunks: chunks.map(chunk).collect(),
+        task: None,
     }
 }
 

@@ -343,12 +343,14 @@ async fn receive(link: &mut Option<Link>) -> Result<Option<ServerFrame>, ClientE
     }
 }
 
-/// Whether there is really nothing left to do: a chunk that waits for its retry is something, and so is one that is ready
-/// and on its way to us.
+/// Whether there is really nothing left to do: a chunk or a task that waits for its retry is something, and so is a chunk
+/// that is ready and on its way to us.
 async fn check_idle(at: Option<Instant>, client: &Client) -> bool {
     let Some(at) = at else { return pending().await };
     sleep_until(at).await;
-    client.status().await.is_ok_and(|status| status.chunks_delayed == 0 && status.chunks_ready == 0)
+    client.status().await.is_ok_and(|status| {
+        status.chunks_delayed == 0 && status.chunks_ready == 0 && status.tasks_delayed == 0
+    })
 }
 
 /// Gives back what was handed out while we said goodbye, by the other door.

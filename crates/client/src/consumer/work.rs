@@ -24,25 +24,33 @@ pub(crate) struct About {
     pub(crate) metadata: Metadata,
     pub(crate) opaque: Bytes,
     pub(crate) input: Input,
+    /// The lane and the key of a task.
+    pub(crate) task: Option<(String, String)>,
 }
 
 #[derive(Debug, PartialEq)]
 pub(crate) enum Input {
     Nowhere,
     Prefix(String),
+    Object(String),
     Inline(Bytes),
 }
 
 impl About {
     /// What a frame says of a submission, and the chunks that come with it.
     pub(crate) fn new(work: WorkOf) -> (Arc<About>, Vec<WorkChunk>) {
-        let input = match (work.prefix, work.payload) {
-            (_, Some(payload)) => Input::Inline(Vec::from(payload).into()),
-            (Some(prefix), None) => Input::Prefix(prefix),
-            (None, None) => Input::Nowhere,
+        let (task, object) = match work.task {
+            Some(task) => (Some((task.lane, task.key)), task.object),
+            None => (None, None),
+        };
+        let input = match (work.prefix, work.payload, object) {
+            (_, Some(payload), _) => Input::Inline(Vec::from(payload).into()),
+            (Some(prefix), None, _) => Input::Prefix(prefix),
+            (None, None, Some(object)) => Input::Object(object),
+            (None, None, None) => Input::Nowhere,
         };
         let opaque = work.opaque.map(Vec::from).unwrap_or_default().into();
-        let about = About { submission: work.submission, metadata: work.metadata, opaque, input };
+        let about = About { submission: work.submission, metadata: work.metadata, opaque, input, task };
         (Arc::new(about), work.chunks)
     }
 }
@@ -80,6 +88,16 @@ impl Chunk {
         self.work.token()
     }
 
+    /// The lane, if it is a task of one: then the submission's id is the task's, and nothing that it gives back is kept.
+    pub fn lane(&self) -> Option<&str> {
+        self.about.task.as_ref().map(|(lane, _)| lane.as_str())
+    }
+
+    /// The task's key.
+    pub fn key(&self) -> Option<&str> {
+        self.about.task.as_ref().map(|(_, key)| key.as_str())
+    }
+
     /// The submission's metadata.
     pub fn metadata(&self) -> &Metadata {
         &self.about.metadata
@@ -95,6 +113,9 @@ impl Chunk {
         match &self.about.input {
             Input::Nowhere => Ok(Bytes::new()),
             Input::Inline(payload) => Ok(payload.clone()),
+            Input::Object(key) => {
+                self.client.get_object(key).await.map_err(|error| Failure::of_transport(&error))
+            }
             Input::Prefix(prefix) => {
                 let key = objects::input_key(prefix, self.work.chunk);
                 self.client.get_object(&key).await.map_err(|error| Failure::of_transport(&error))

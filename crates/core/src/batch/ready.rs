@@ -14,7 +14,7 @@ use super::submissions::Traits;
 use super::values::FewValues;
 use super::views::explain::{Elsewhere, Explanation, Subject, SubmissionSeen};
 use super::views::overview::{FieldKnown, FieldSeen, LimitsReached, StrategyInUse};
-use super::views::{self, Candidate, PlanId, Purpose, Views};
+use super::views::{self, Candidate, PlanId, Purpose, Stage, Views};
 use crate::ascending::AscendingMap;
 use crate::ids::{ChunkIndex, ChunkName, SubmissionId};
 use crate::limits::VIEW_BUILD_STEP;
@@ -22,6 +22,7 @@ use crate::seeded::Seeded;
 use crate::time::At;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// See the file's head.
 #[derive(Debug, Default)]
@@ -236,14 +237,25 @@ impl Ready {
         self.views.set_weights(field, weights);
     }
 
-    /// Takes out up to `max` chunks that the plan gives next, all of one submission, and counts them as out.
-    pub fn take(
+    /// The steps of a plan, in the order in which they are tried.
+    pub(super) fn stages(&self, plan: PlanId) -> Arc<[Stage]> {
+        self.views.stages(plan)
+    }
+
+    /// A lane may have something to give: whoever waits for it is looked at.
+    pub(super) fn wake_lane(&mut self, lane: &str) {
+        self.views.wake_lane(lane);
+    }
+
+    /// Takes out up to `max` chunks that these views of the plan give next, all of one submission, and counts them as out.
+    pub(super) fn take(
         &mut self,
         plan: PlanId,
+        among: Range<usize>,
         max: usize,
         chance: &mut Seeded,
     ) -> Option<(SubmissionId, Vec<ChunkIndex>)> {
-        let found = self.views.pick(plan, chance)?;
+        let found = self.views.pick_within(plan, among, chance)?;
         let item = self.items[found.slot as usize].as_ref().expect("a view knows running submissions only");
         let (submission, values) = (item.id, item.values.clone());
         let max = self.views.allowance(found, &values, max);
@@ -338,7 +350,7 @@ mod tests {
     fn take_all(ready: &mut Ready, strategy: &Strategy, max: usize) -> Vec<(u64, u64)> {
         let mut chance = Seeded::new(1);
         let plan = ready.plan(strategy, At::from_ms(0)).unwrap();
-        std::iter::from_fn(|| ready.take(plan, max, &mut chance))
+        std::iter::from_fn(|| ready.take(plan, 0..1, max, &mut chance))
             .flat_map(|(submission, chunks)| chunks.into_iter().map(move |it| (submission.as_u64(), it.0)))
             .collect()
     }
@@ -380,7 +392,7 @@ mod tests {
         let mut seen = [0_u64; 4];
         let draws = 20_000;
         for _ in 0..draws {
-            let (submission, chunks) = ready.take(plan, 1, &mut chance).unwrap();
+            let (submission, chunks) = ready.take(plan, 0..1, 1, &mut chance).unwrap();
             seen[usize::try_from(submission.as_u64()).unwrap() - 1] += 1;
             ready.put_back(submission, chunks[0], Side::Bottom);
         }

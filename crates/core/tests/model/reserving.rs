@@ -338,7 +338,13 @@ impl Leader {
                     Some(retry_at) => drop(self.known.insert(name, Whereabouts::Delayed(*retry_at))),
                 }
             }
-            Effect::Changed { .. } | Effect::Weighed { .. } => {}
+            Effect::Changed { .. }
+            | Effect::Weighed { .. }
+            | Effect::LaneSet { .. }
+            | Effect::TaskPlaced { .. }
+            | Effect::TaskDelayed { .. }
+            | Effect::TaskUnplaced { .. }
+            | Effect::TaskGone { .. } => {}
             Effect::Over { submission, .. } => {
                 self.known.retain(|name, _| name.submission != *submission);
                 self.losses.retain(|name, _| name.submission != *submission);

@@ -5,6 +5,7 @@ mod answer;
 mod events;
 mod explain;
 mod extract;
+mod lanes;
 mod objects;
 mod overview;
 mod status;
@@ -74,6 +75,15 @@ pub fn router(service: Service) -> Router {
         .routes(routes!(work::release))
         .routes(routes!(explain::explain))
         .routes(routes!(overview::overview))
+        .routes(routes!(lanes::list))
+        .routes(routes!(lanes::show, lanes::create, lanes::change))
+        .routes(routes!(lanes::pause))
+        .routes(routes!(lanes::resume))
+        .routes(routes!(lanes::drain))
+        .routes(routes!(lanes::add))
+        .routes(routes!(lanes::explain))
+        .routes(routes!(lanes::dead))
+        .routes(routes!(lanes::redrive))
         .routes(routes!(weights::list))
         .routes(routes!(weights::show, weights::weigh))
         .routes(routes!(events::events))

@@ -33,7 +33,7 @@ pub(super) async fn submit(
     Ok((StatusCode::CREATED, [("location", location)], Json(response)))
 }
 
-fn idempotency_key(headers: &HeaderMap) -> Answer<Option<String>> {
+pub(super) fn idempotency_key(headers: &HeaderMap) -> Answer<Option<String>> {
     let Some(value) = headers.get("idempotency-key") else { return Ok(None) };
     match value.to_str() {
         Ok(key) => Ok(Some(key.to_owned())),

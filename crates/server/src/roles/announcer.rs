@@ -112,6 +112,12 @@ fn announcement(effect: &Effect) -> Option<Announcement> {
         }
         // How far it is has not changed.
         Effect::Changed { .. } | Effect::Weighed { .. } => None,
+        // These are of no submission.
+        Effect::LaneSet { .. }
+        | Effect::TaskPlaced { .. }
+        | Effect::TaskDelayed { .. }
+        | Effect::TaskUnplaced { .. }
+        | Effect::TaskGone { .. } => None,
         Effect::Over { submission, state, counts } => {
             Some(Announcement { submission: *submission, state: *state, counts: *counts, is_new: false })
         }

@@ -1,6 +1,7 @@
 //! Roles: the leader's background work, each an agent that owns its state.
 
 pub mod announcer;
+pub(crate) mod clerk;
 pub mod dispatcher;
 
 use crate::service::abouts::Abouts;

@@ -200,7 +200,7 @@ pub(super) fn changes_of(request: ChangeRequest) -> Result<Changes, Problem> {
     }
 }
 
-fn page_limit(limit: Option<usize>) -> Result<usize, Problem> {
+pub(super) fn page_limit(limit: Option<usize>) -> Result<usize, Problem> {
     match limit.unwrap_or(PAGE_ROWS_DEFAULT) {
         limit @ 1..=PAGE_ROWS_MAX => Ok(limit),
         _ => {

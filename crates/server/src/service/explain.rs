@@ -23,6 +23,12 @@ impl Service {
     pub async fn explain(&self, request: ExplainRequest) -> Result<ExplainResponse, Problem> {
         let ExplainRequest { strategy, submission } = request;
         check_reserve(1, &strategy)?;
+        if let Some(lane) = strategy.lanes().first() {
+            let detail = format!(
+                "explain looks at submissions, and Lane({lane}) gives tasks; `windlass lanes show {lane}` shows a lane"
+            );
+            return Err(Problem::new(ProblemCode::StrategyInvalid, detail));
+        }
         let (reply, answer) = oneshot::channel();
         let text = strategy.to_string();
         self.dispatcher().send(Event::Explain(Explain { strategy, submission, reply }));

@@ -4,6 +4,8 @@ pub mod abouts;
 pub mod batch;
 pub mod bulk;
 pub mod explain;
+mod lane_task;
+pub mod lanes;
 pub mod overview;
 pub mod reserve;
 pub mod weights;
@@ -16,6 +18,7 @@ use crate::roles::Roles;
 use crate::roles::announcer::Announcer;
 use crate::roles::dispatcher::{DispatcherHandle, DispatcherStatus, Event};
 use abouts::Abouts;
+use lanes::LaneNames;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tokio::sync::oneshot;
@@ -44,6 +47,7 @@ struct Inner {
     leases_covered_until_ms: AtomicU64,
     /// Reports of all consumers on their way through the log.
     reports: Arc<AtomicUsize>,
+    lane_names: LaneNames,
     draining: CancellationToken,
     stop: CancellationToken,
     conversations: TaskTracker,
@@ -60,6 +64,7 @@ impl Service {
             objects,
             leases_covered_until_ms: AtomicU64::new(0),
             reports: Arc::new(AtomicUsize::new(0)),
+            lane_names: LaneNames::default(),
             draining: CancellationToken::new(),
             stop: CancellationToken::new(),
             conversations: TaskTracker::new(),
@@ -100,6 +105,10 @@ impl Service {
     /// What is said of submissions.
     pub fn abouts(&self) -> &Abouts {
         &self.inner.roles.abouts
+    }
+
+    fn lane_names(&self) -> &LaneNames {
+        &self.inner.lane_names
     }
 
     /// The key of tokens, while this node leads.
@@ -187,10 +196,13 @@ impl Service {
 
     /// How the server is.
     pub async fn status(&self) -> Result<StatusInfo, Problem> {
-        let DispatcherStatus { ready, out, delayed, sessions, waiting, .. } = self.ask(Event::Status).await?;
+        let DispatcherStatus { ready, out, tasks_out, delayed, sessions, waiting, .. } =
+            self.ask(Event::Status).await?;
         let order = &self.inner.order;
-        let (epoch, running, unsettled) =
-            order.read(|machine| (machine.epoch(), machine.batch().running(), machine.batch().unsettled()));
+        let (epoch, running, unsettled, tasks) = order.read(|machine| {
+            let batch = machine.batch();
+            (machine.epoch(), batch.running(), batch.unsettled(), machine.lanes().totals())
+        });
         Ok(StatusInfo {
             version: env!("CARGO_PKG_VERSION").into(),
             epoch: epoch.0,
@@ -200,6 +212,10 @@ impl Service {
             chunks_ready: ready,
             chunks_reserved: out,
             chunks_delayed: delayed,
+            tasks_waiting: tasks.waiting,
+            tasks_reserved: tasks_out,
+            tasks_delayed: tasks.delayed,
+            tasks_dead: tasks.dead,
             consumers: sessions,
             waiting,
         })
@@ -229,6 +245,8 @@ pub fn problem_of_refusal(refusal: &Refusal) -> Problem {
         Refusal::NothingFailed { .. } => ProblemCode::NothingFailed,
         Refusal::IdempotencyKeyReused => ProblemCode::IdempotencyKeyReused,
         Refusal::Malformed { .. } => ProblemCode::InvalidRequest,
+        Refusal::LaneUnknown { .. } => ProblemCode::LaneUnknown,
+        Refusal::LaneDraining { .. } => ProblemCode::LaneDraining,
     };
     Problem::new(code, refusal.to_string())
 }

@@ -31,7 +31,8 @@ impl Service {
 
 fn info_of(seen: Overview, running: u64, field: Option<String>) -> OverviewInfo {
     let Totals { submitted, submitted_chunks, ended, handed_out, completed, failed } = seen.totals;
-    let DispatcherStatus { ready, paused, out, delayed, sessions, waiting, views } = seen.status;
+    let DispatcherStatus { ready, paused, out, tasks_out: _, delayed, sessions, waiting, views } =
+        seen.status;
     let more = (sessions - seen.consumers.len()) as u64;
     let strategies = seen.strategies.into_iter().map(|(it, waiting)| StrategyInfo {
         strategy: it.strategy.to_string(),

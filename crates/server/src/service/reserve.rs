@@ -3,9 +3,10 @@
 use super::Service;
 use super::abouts::about_bytes;
 use super::batch::unexpected;
+use super::lanes::TaskToDo;
 use crate::limits::{LEASE_COVER_MS, LEASE_MS_MAX, LEASE_MS_MIN, RESERVE_ANSWER_BYTES, RESERVE_WAIT_MS_MAX};
 use crate::metrics;
-use crate::roles::dispatcher::{Ask, Asker, Event};
+use crate::roles::dispatcher::{Ask, Asker, Event, Reasserted};
 use futures_util::future::BoxFuture;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,10 +20,11 @@ use windlass_api::problem::{Problem, ProblemCode};
 use windlass_core::batch::reserver::{HandOut, SessionId, Standing};
 use windlass_core::batch::roster::Enlist;
 use windlass_core::batch::strategy::Strategy;
-use windlass_core::batch::submissions::{Input, Submit};
+use windlass_core::batch::submissions::{Input, Metadata, Submit};
 use windlass_core::batch::tokens::AttemptToken;
 use windlass_core::entry::{Command, Complete, Done, Fail, FailedAttempt, Outcome, Output, Settled};
 use windlass_core::ids::{ChunkIndex, ChunkName, SubmissionId};
+use windlass_core::lanes::tasks::Payload;
 use windlass_core::limits::{CHUNKS_PER_RESERVE_MAX, FAILURE_REASON_BYTES_MAX, INLINE_OUTPUT_BYTES_MAX};
 use windlass_core::time::At;
 
@@ -103,14 +105,18 @@ impl Service {
     /// The chunks as a caller without a session sees them. What would make the answer too large goes back unharmed.
     fn reservations(&self, hand_outs: &[HandOut], until: At) -> Vec<ReservationInfo> {
         let (mut reservations, mut too_many, mut bytes) = (Vec::new(), Vec::new(), 0);
-        for HandOut { submission, chunks } in hand_outs {
-            let about = self.abouts().get(self.order(), *submission);
+        for hand_out in hand_outs {
+            let HandOut { submission, chunks } = hand_out;
+            let said = match hand_out.is_of_task() {
+                true => Said::OfTask(self.task_to_do(*submission)),
+                false => Said::OfSubmission(self.abouts().get(self.order(), *submission)),
+            };
             for (chunk, token) in chunks {
-                bytes += about_bytes(&about);
+                bytes += said.bytes();
                 if bytes > RESERVE_ANSWER_BYTES && !reservations.is_empty() {
                     too_many.push((ChunkName { submission: *submission, chunk: *chunk }, *token));
                 } else {
-                    reservations.push(reservation_of(*submission, *chunk, *token, &about, until));
+                    reservations.push(reservation_of(*submission, *chunk, *token, &said, until));
                 }
             }
         }
@@ -247,7 +253,13 @@ impl Service {
         session: SessionId,
         chunks: Vec<(ChunkName, AttemptToken)>,
     ) -> BoxFuture<'static, Result<Vec<Verdict>, Problem>> {
-        self.verdicts(chunks, |chunks, reply| Event::Reassert(session, chunks, reply))
+        self.verdicts(chunks, |chunks, reply| {
+            let claimed = chunks.into_iter().map(|(name, token)| {
+                let place = if token.attempt.is_of_task() { self.place_of_task(name) } else { None };
+                Reasserted { name, token, place }
+            });
+            Event::Reassert(session, claimed.collect(), reply)
+        })
     }
 
     fn verdicts(
@@ -306,29 +318,63 @@ fn cut_reason(mut reason: String) -> String {
     reason
 }
 
+/// What a consumer is told of what it got.
+enum Said {
+    OfSubmission(Arc<Submit>),
+    /// Nothing, of a task that is done meanwhile.
+    OfTask(Option<TaskToDo>),
+}
+
+impl Said {
+    fn bytes(&self) -> usize {
+        match self {
+            Said::OfSubmission(about) => about_bytes(about),
+            Said::OfTask(to_do) => 64 + to_do.as_ref().map_or(0, |it| it.key.len() + it.payload.bytes()),
+        }
+    }
+}
+
 fn reservation_of(
     submission: SubmissionId,
     chunk: ChunkIndex,
     token: AttemptToken,
-    about: &Submit,
+    said: &Said,
     until: At,
 ) -> ReservationInfo {
-    let (input_key, payload) = match &about.input {
-        Input::Nowhere => (None, None),
-        Input::Prefix(prefix) => (Some(input_key(prefix, chunk)), None),
-        Input::Inline(payload) => (None, Some(Blob(payload.to_vec()))),
-    };
-    ReservationInfo {
+    let mut info = ReservationInfo {
         submission,
         chunk,
         token: token.to_string(),
-        input_key,
-        payload,
-        opaque: (!about.opaque.is_empty()).then(|| Blob(about.opaque.to_vec())),
-        metadata: about.metadata.clone(),
+        lane: None,
+        key: None,
+        input_key: None,
+        payload: None,
+        opaque: None,
+        metadata: Metadata::default(),
         output_key: output_key(submission, chunk, token.attempt),
         until: time_text(until),
+    };
+    match said {
+        Said::OfSubmission(about) => {
+            (info.input_key, info.payload) = match &about.input {
+                Input::Nowhere => (None, None),
+                Input::Prefix(prefix) => (Some(input_key(prefix, chunk)), None),
+                Input::Inline(payload) => (None, Some(Blob(payload.to_vec()))),
+            };
+            info.opaque = (!about.opaque.is_empty()).then(|| Blob(about.opaque.to_vec()));
+            info.metadata = about.metadata.clone();
+        }
+        Said::OfTask(None) => {}
+        Said::OfTask(Some(TaskToDo { lane, key, payload })) => {
+            (info.lane, info.key) = (Some(lane.clone()), Some(key.clone()));
+            (info.input_key, info.payload) = match payload {
+                Payload::Nothing => (None, None),
+                Payload::Object(object) => (Some(object.clone()), None),
+                Payload::Inline(payload) => (None, Some(Blob(payload.to_vec()))),
+            };
+        }
     }
+    info
 }
 
 /// Groups reports by submission, since a command is about one; remembers where each came from.

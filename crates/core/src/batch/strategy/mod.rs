@@ -109,13 +109,21 @@ impl Strategy {
         }
     }
 
-    /// The blocks directly below this one.
+    /// The names of the lanes that it takes tasks from.
+    pub fn lanes(&self) -> Vec<&str> {
+        match self {
+            Strategy::Lane { name } => vec![name],
+            other => other.parts().into_iter().flat_map(Strategy::lanes).collect(),
+        }
+    }
+
     /// Whether it has a hard limit, which must hold across a change of leader too.
     pub fn has_hard_limit(&self) -> bool {
         matches!(self, Strategy::MaxSimultaneous { .. })
             || self.parts().into_iter().any(Strategy::has_hard_limit)
     }
 
+    /// The blocks directly below this one.
     fn parts(&self) -> Vec<&Strategy> {
         match self {
             Strategy::Random

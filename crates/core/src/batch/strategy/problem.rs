@@ -4,8 +4,8 @@
 
 use super::Strategy;
 use super::text::{Span, pair};
-use super::words::served;
 use crate::batch::submissions::{MetaValue, problem_of_field};
+use crate::lanes::open::problem_of_name;
 use crate::limits::{
     AGING_MS_MAX, FAIR_WEIGHT_MAX, FAIR_WEIGHTS_MAX, METADATA_VALUE_BYTES_MAX, STRATEGY_DEPTH_MAX,
     STRATEGY_PARTS_MAX,
@@ -17,6 +17,7 @@ impl Strategy {
         // Everything after the first check may recurse: the depth is known to be small.
         self.problem_of_size()
             .or_else(|| self.problem_of_settings())
+            .or_else(|| self.problem_of_lanes())
             .or_else(|| contradiction(self, &mut Vec::new(), &mut Vec::new()))
     }
 
@@ -38,6 +39,24 @@ impl Strategy {
         1 + self.parts().into_iter().map(Strategy::levels).max().unwrap_or(0)
     }
 
+    /// Tasks of a lane have keys, not the metadata of submissions, and are in their lane's order already.
+    fn problem_of_lanes(&self) -> Option<String> {
+        match self {
+            Strategy::OrElse { first, fallback } => {
+                first.problem_of_lanes().or_else(|| fallback.problem_of_lanes())
+            }
+            Strategy::Lane { .. } => None,
+            other => (!other.lanes().is_empty()).then(|| {
+                format!(
+                    "{}: a lane has its own order and limits, so Lane stands alone or as a side of OrElse; take it out of \
+                     {}",
+                    other.name(),
+                    other.name()
+                )
+            }),
+        }
+    }
+
     fn problem_of_settings(&self) -> Option<String> {
         let own = match self {
             Strategy::Random | Strategy::OldestFirst | Strategy::NewestFirst => None,
@@ -57,9 +76,7 @@ impl Strategy {
                     .or_else(|| (weights.len() > FAIR_WEIGHTS_MAX).then(too_many_weights))
                     .or_else(|| weights.iter().find_map(problem_of_one))
             }
-            Strategy::Lane { .. } => {
-                Some(format!("this build does not serve it yet; it serves {}", served()))
-            }
+            Strategy::Lane { name } => problem_of_name(name),
         };
         own.map(|sentence| format!("{}: {sentence}", self.name()))
             .or_else(|| self.parts().into_iter().find_map(Strategy::problem_of_settings))

@@ -2,8 +2,8 @@
 
 use super::text_error::printable;
 
-/// The names of the blocks that this build serves: what a person is told to choose from.
-const SERVED: [&str; 9] = [
+/// The names of the blocks: what a person is told to choose from.
+const SERVED: [&str; 10] = [
     "Random",
     "OldestFirst",
     "NewestFirst",
@@ -13,6 +13,7 @@ const SERVED: [&str; 9] = [
     "MaxSimultaneous",
     "OrElse",
     "Fair",
+    "Lane",
 ];
 
 /// Whether a text can stand without quotes; no more than a field's name may hold.
@@ -39,7 +40,7 @@ pub(super) fn unknown_name(name: &str) -> String {
     }
 }
 
-pub(super) fn served() -> String {
+fn served() -> String {
     let [names @ .., last] = SERVED;
     format!("{} and {last}", names.join(", "))
 }

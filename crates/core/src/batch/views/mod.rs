@@ -29,7 +29,10 @@ use crate::seeded::Seeded;
 use crate::time::At;
 use books::{BookId, Books};
 use shape::Path;
+pub(super) use shape::Stage;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
 use tracks::{Group, Room, Step};
 pub(super) use view::Candidate;
 use view::{Known, Pick, View};
@@ -58,6 +61,7 @@ pub(super) struct Views {
     by_select: BTreeMap<ValueId, Vec<ViewId>>,
     by_limit: BTreeMap<FieldId, Vec<ViewId>>,
     by_turn: BTreeMap<BookId, Vec<ViewId>>,
+    by_lane: BTreeMap<String, Vec<PlanId>>,
     building: BTreeSet<ViewId>,
     plans: BTreeMap<PlanId, Plan>,
     by_strategy: BTreeMap<Strategy, PlanId>,
@@ -76,6 +80,7 @@ struct InUse {
 struct Plan {
     strategy: Strategy,
     views: Vec<ViewId>,
+    stages: Arc<[Stage]>,
     used_at: At,
     /// When somebody last reserved with it; none if it was only looked at.
     worked_at: Option<At>,
@@ -109,6 +114,7 @@ impl Default for Views {
             by_select: BTreeMap::new(),
             by_limit: BTreeMap::new(),
             by_turn: BTreeMap::new(),
+            by_lane: BTreeMap::new(),
             building: BTreeSet::new(),
             plans: BTreeMap::new(),
             by_strategy: BTreeMap::new(),
@@ -163,7 +169,11 @@ impl Views {
         let id = PlanId(self.next_plan);
         self.next_plan += 1;
         let views = paths.iter().map(|path| self.view_of(path, id)).collect();
-        self.plans.insert(id, Plan { strategy: strategy.clone(), views, used_at: now, worked_at });
+        let stages: Arc<[Stage]> = shape::stages_of(strategy).into();
+        for lane in lanes_of(&stages) {
+            self.by_lane.entry(lane.to_owned()).or_default().push(id);
+        }
+        self.plans.insert(id, Plan { strategy: strategy.clone(), views, stages, used_at: now, worked_at });
         self.by_strategy.insert(strategy.clone(), id);
         Ok(id)
     }
@@ -246,6 +256,13 @@ impl Views {
             let plan = self.plans.remove(&id).expect("it was just found");
             self.by_strategy.remove(&plan.strategy);
             self.woken.remove(&id);
+            for lane in lanes_of(&plan.stages) {
+                let plans = self.by_lane.get_mut(lane).expect("a plan's lanes know it");
+                plans.retain(|it| *it != id);
+                if plans.is_empty() {
+                    self.by_lane.remove(lane);
+                }
+            }
             for view in plan.views {
                 self.leave(view, id);
             }
@@ -381,9 +398,29 @@ impl Views {
         }
     }
 
+    /// The steps of a plan, in the order in which they are tried.
+    pub(super) fn stages(&self, plan: PlanId) -> Arc<[Stage]> {
+        self.plans.get(&plan).map_or_else(|| Arc::new([]) as Arc<[Stage]>, |plan| Arc::clone(&plan.stages))
+    }
+
+    /// A lane may have something to give: whoever waits for it is looked at.
+    pub(super) fn wake_lane(&mut self, lane: &str) {
+        self.woken.extend(self.by_lane.get(lane).into_iter().flatten());
+    }
+
     /// What a plan gives next.
     pub(super) fn pick(&self, plan: PlanId, chance: &mut Seeded) -> Option<Found> {
-        let views = self.plans.get(&plan)?.views.iter().map(|id| {
+        self.pick_within(plan, 0..self.plans.get(&plan)?.views.len(), chance)
+    }
+
+    /// What some of a plan's views give next.
+    pub(super) fn pick_within(
+        &self,
+        plan: PlanId,
+        among: Range<usize>,
+        chance: &mut Seeded,
+    ) -> Option<Found> {
+        let views = self.plans.get(&plan)?.views[among].iter().map(|id| {
             let in_use = self.slab[id.0 as usize].as_ref().expect("a plan's views are in use");
             (*id, &in_use.view)
         });
@@ -436,6 +473,13 @@ impl Views {
         let views = self.slab.iter().flatten();
         views.fold((0, 0), |(count, places), in_use| (count + 1, places + in_use.view.len()))
     }
+}
+
+fn lanes_of(stages: &[Stage]) -> impl Iterator<Item = &str> {
+    stages.iter().filter_map(|stage| match stage {
+        Stage::Lane(lane) => Some(lane.as_str()),
+        Stage::Chunks(_) => None,
+    })
 }
 
 fn groups_of(view: &View) -> impl Iterator<Item = &Group> {

@@ -9,6 +9,7 @@ use crate::batch::strategy::{Max, Strategy};
 use crate::batch::submissions::MetaValue;
 use crate::limits::{STRATEGY_ALTERNATIVES_MAX, STRATEGY_TURNS_MAX};
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// Which submissions, grouped how, in which order.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,6 +47,46 @@ pub(super) enum Order {
     Oldest,
     Newest,
     Priority { aging_ms: Option<u64> },
+}
+
+/// One step of a strategy, in the order in which they are tried.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::batch) enum Stage {
+    /// These of its paths, one after the other.
+    Chunks(Range<usize>),
+    /// The tasks of a lane.
+    Lane(String),
+}
+
+/// The steps of a strategy: lanes stand alone or between the sides of `OrElse`, and its paths between them.
+pub(super) fn stages_of(strategy: &Strategy) -> Vec<Stage> {
+    let (mut stages, mut paths) = (Vec::new(), Vec::new());
+    for side in sides_of(strategy) {
+        if let Strategy::Lane { name } = side {
+            stages.push(Stage::Lane(name.clone()));
+            continue;
+        }
+        let before = paths.len();
+        for path in paths_of(side) {
+            // What was tried before gives nothing any more.
+            if !paths.contains(&path) {
+                paths.push(path);
+            }
+        }
+        match stages.last_mut() {
+            Some(Stage::Chunks(range)) => range.end = paths.len(),
+            Some(Stage::Lane(_)) | None => stages.push(Stage::Chunks(before..paths.len())),
+        }
+    }
+    stages
+}
+
+/// What `OrElse` tries, one after the other.
+fn sides_of(strategy: &Strategy) -> Vec<&Strategy> {
+    match strategy {
+        Strategy::OrElse { first, fallback } => [sides_of(first), sides_of(fallback)].concat(),
+        other => vec![other],
+    }
 }
 
 /// Why a strategy would need more views than it may have.
@@ -236,6 +277,28 @@ mod tests {
         let within = vec![vec![0, 0, 0], vec![0, 0, 1]];
         let beyond = vec![vec![0, 1, 0], vec![0, 1, 1]];
         assert_eq!(trails, [within, beyond]);
+    }
+
+    #[test]
+    fn lanes_are_steps_between_the_paths_of_the_other_sides() {
+        let lane = |name: &str| Strategy::Lane { name: name.into() };
+        let or_else = |first, fallback| Strategy::OrElse { first: boxed(first), fallback: boxed(fallback) };
+        let strategy = or_else(
+            or_else(prefer(Strategy::Random), lane("urgent")),
+            or_else(Strategy::Random, or_else(Strategy::OldestFirst, lane("slow"))),
+        );
+        assert_eq!(
+            stages_of(&strategy),
+            [
+                Stage::Chunks(0..2),
+                Stage::Lane("urgent".into()),
+                Stage::Chunks(2..3),
+                Stage::Lane("slow".into())
+            ]
+        );
+        assert_eq!(paths_of(&strategy).len(), 3, "the second Random is the first's, beyond its limit");
+        assert_eq!(stages_of(&Strategy::Random), [Stage::Chunks(0..1)]);
+        assert_eq!(stages_of(&lane("a")), [Stage::Lane("a".into())]);
     }
 
     #[test]

@@ -8,7 +8,9 @@ use windlass_core::batch::roster::Roster;
 use windlass_core::batch::strategy::Strategy;
 use windlass_core::batch::tokens::AttemptToken;
 use windlass_core::entry::Effect;
-use windlass_core::ids::ChunkName;
+use windlass_core::ids::{ChunkName, Epoch};
+use windlass_core::lanes::levels::RankName;
+use windlass_core::lanes::reader::Placed;
 use windlass_core::time::At;
 
 /// What the Dispatcher is told and asked.
@@ -51,8 +53,8 @@ pub enum Event {
     Disconnect(SessionId),
     /// A consumer has said goodbye: what it holds comes back unharmed.
     Leave(SessionId),
-    /// Chunks that a session still works on.
-    Reassert(SessionId, Vec<(ChunkName, AttemptToken)>, oneshot::Sender<Vec<Standing>>),
+    /// Chunks and tasks that a session still works on.
+    Reassert(SessionId, Vec<Reasserted>, oneshot::Sender<Vec<Standing>>),
     /// Chunks that come back unharmed.
     Release(Vec<(ChunkName, AttemptToken)>, oneshot::Sender<Vec<Standing>>),
     /// Leases that go on until the given time.
@@ -65,8 +67,32 @@ pub enum Event {
     Explain(Explain),
     /// The queue in numbers: with the values of a field, so many values and limits at most.
     Overview(Option<String>, usize, oneshot::Sender<Overview>),
+    /// Tasks that were read for a rank.
+    TasksRead {
+        /// The leadership that asked for them.
+        epoch: Epoch,
+        /// The rank.
+        rank: RankName,
+        /// The tasks, in order.
+        rows: Vec<Placed>,
+        /// Whether there are no more behind them.
+        is_end: bool,
+    },
+    /// Delayed tasks could not be given their places; it is tried again at this time.
+    TasksStillDue(At),
     /// Hand out no more.
     Drain,
+}
+
+/// Something that a consumer says it still works on.
+#[derive(Debug)]
+pub struct Reasserted {
+    /// The chunk.
+    pub name: ChunkName,
+    /// The attempt's token.
+    pub token: AttemptToken,
+    /// Where a task stands in its lane, if it is one that waits.
+    pub place: Option<(RankName, Placed)>,
 }
 
 /// A session, as its conversation knows it.
@@ -144,6 +170,8 @@ pub struct DispatcherStatus {
     pub paused: u64,
     /// Chunks out.
     pub out: usize,
+    /// Tasks of lanes out.
+    pub tasks_out: usize,
     /// Chunks that wait for a retry.
     pub delayed: usize,
     /// Consumers that are connected.

@@ -4,9 +4,13 @@
 //! finds work costs no change of task or thread. Time is the Ticker's: it sleeps until something is due.
 
 use super::{Ask, Dispatcher, Event, ToSession};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::Notify;
+use windlass_core::lanes::desk::RankSeen;
+use windlass_core::lanes::levels::{LaneNumber, RankName};
+use windlass_core::lanes::tasks::{HandedOut, TaskId};
 use windlass_core::time::At;
 
 /// A cheap handle of the one Dispatcher.
@@ -40,11 +44,37 @@ impl DispatcherHandle {
         self.enter(|dispatcher, now| dispatcher.reserve(ask, now)).map(|answer| answer.what)
     }
 
+    /// How far the tasks of some priorities of a lane have been handed out; nothing while this node does not lead.
+    pub fn handed_out(&self, lane: &str, priorities: &BTreeSet<u8>) -> Vec<HandedOut> {
+        self.lock().handed_out(lane, priorities)
+    }
+
+    /// How many tasks of a lane are out.
+    pub fn tasks_out_of(&self, lane: LaneNumber) -> usize {
+        self.lock().tasks_out_of(lane)
+    }
+
+    /// Whether a consumer works on a task.
+    pub fn is_task_out(&self, task: TaskId) -> bool {
+        self.lock().is_task_out(task)
+    }
+
+    /// The tasks of a rank that consumers work on.
+    pub fn tasks_out_of_rank(&self, rank: RankName) -> BTreeSet<TaskId> {
+        self.lock().tasks_out_of_rank(rank)
+    }
+
+    /// How a rank of a lane is handed out.
+    pub fn look_at_rank(&self, rank: RankName) -> Option<RankSeen> {
+        self.lock().look_at_rank(rank)
+    }
+
     fn enter<T>(&self, act: impl FnOnce(&mut Dispatcher, At) -> T) -> T {
         let mut dispatcher = self.lock();
         let now = dispatcher.clock.now();
         let done = act(&mut dispatcher, now);
         dispatcher.serve_waiting(now);
+        dispatcher.send_errands();
         let is_due_earlier = dispatcher.is_due_earlier();
         drop(dispatcher);
         if is_due_earlier {

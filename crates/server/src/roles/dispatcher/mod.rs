@@ -9,6 +9,7 @@
 mod event;
 mod handle;
 mod hold;
+mod lanes;
 mod lines;
 mod looks;
 mod sessions;
@@ -16,9 +17,10 @@ mod totals;
 
 use crate::clock::Clock;
 use crate::config::SessionTimes;
-pub use event::{Ask, Asker, Connected, DispatcherStatus, Event, ToSession};
+pub use event::{Ask, Asker, Connected, DispatcherStatus, Event, Reasserted, ToSession};
 pub use handle::DispatcherHandle;
 use hold::Hold;
+pub use lanes::LaneErrand;
 use lines::{Lines, is_asked};
 pub use looks::{ConsumerSeen, Explain, Explained, Overview};
 use sessions::Sessions;
@@ -58,6 +60,9 @@ pub struct Dispatcher {
     hold: Hold,
     times: SessionTimes,
     notes: mpsc::UnboundedSender<Note>,
+    errands: mpsc::UnboundedSender<LaneErrand>,
+    /// When the lanes' ack levels are noted next.
+    note_lanes_at: At,
 }
 
 /// What a session gets for its ask.
@@ -83,8 +88,13 @@ pub(crate) fn unguessable() -> u64 {
 }
 
 impl Dispatcher {
-    /// A Dispatcher that leads nothing yet; what the log should know goes to `notes`.
-    pub fn new(clock: Clock, times: SessionTimes, notes: mpsc::UnboundedSender<Note>) -> Dispatcher {
+    /// A Dispatcher that leads nothing yet; what the log should know goes to `notes`, what lanes need to `errands`.
+    pub fn new(
+        clock: Clock,
+        times: SessionTimes,
+        notes: mpsc::UnboundedSender<Note>,
+        errands: mpsc::UnboundedSender<LaneErrand>,
+    ) -> Dispatcher {
         Dispatcher {
             clock,
             reserver: None,
@@ -102,6 +112,8 @@ impl Dispatcher {
             hold: Hold::default(),
             times,
             notes,
+            errands,
+            note_lanes_at: At::from_ms(0),
         }
     }
 
@@ -110,6 +122,7 @@ impl Dispatcher {
         let now = self.clock.now();
         self.tick(now);
         self.build(now);
+        self.send_errands();
         self.planned = self.next_tick();
         match self.is_building {
             true => Some(Duration::ZERO),
@@ -130,7 +143,7 @@ impl Dispatcher {
     pub fn next_tick(&self) -> Option<At> {
         let look = self.sessions.next_look();
         let reserver = self.reserver.as_ref().and_then(Reserver::next_tick);
-        look.into_iter().chain(reserver).chain(self.hold.next_tick()).min()
+        look.into_iter().chain(reserver).chain(self.hold.next_tick()).chain(self.next_lane_tick()).min()
     }
 
     /// Does what is due.
@@ -156,6 +169,7 @@ impl Dispatcher {
             reserver.ready_mut().sweep(now, |plan| self.lines.has(plan));
         }
         self.report(lost);
+        self.tick_lanes(now);
         self.serve_waiting(now);
     }
 
@@ -165,15 +179,20 @@ impl Dispatcher {
         self.is_building = reserver.ready_mut().build();
         self.serve_waiting(now);
         self.explain_what_is_built(now);
+        self.answer_impatient(now);
+    }
+
+    /// Answers those who do not wish to wait, once it is known that there is nothing for them.
+    fn answer_impatient(&mut self, now: At) {
         if self.impatient.is_empty() {
             return;
         }
         let Some(reserver) = &self.reserver else { return };
-        let is_building = |plan: &PlanId| reserver.ready().is_building(*plan);
-        let (building, built): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.impatient).into_iter().partition(is_building);
-        self.impatient = building;
-        for plan in built {
+        let is_unknown = |plan: &PlanId| reserver.ready().is_building(*plan) || reserver.is_reading(*plan);
+        let (unknown, known): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.impatient).into_iter().partition(is_unknown);
+        self.impatient = unknown;
+        for plan in known {
             self.lines.take_impatient(plan).into_iter().for_each(|ask| give_nothing(ask, now));
         }
     }
@@ -203,8 +222,8 @@ impl Dispatcher {
                 }
                 self.follow_consumers(now);
             }
-            Event::Reassert(session, chunks, reply) => {
-                self.answer(&chunks, reply, |reserver, name, token| reserver.reassert(session, name, token));
+            Event::Reassert(session, claimed, reply) => {
+                self.reassert(session, claimed, reply);
                 self.sessions.enlist_as_before(session);
             }
             Event::Returned(session) => self.note_return(session, now),
@@ -218,6 +237,12 @@ impl Dispatcher {
             Event::Status(reply) => drop(reply.send(self.status())),
             Event::Explain(ask) => self.explain(ask, now),
             Event::Overview(field, limit, reply) => self.overview(field.as_deref(), limit, reply, now),
+            Event::TasksRead { epoch, rank, rows, is_end } if self.leads_under(epoch) => {
+                self.take_in_tasks(rank, rows, is_end, now);
+            }
+            // Another leadership asks for itself.
+            Event::TasksRead { .. } => {}
+            Event::TasksStillDue(at) => self.note_due(at),
             Event::Drain => self.drain(now),
         }
     }
@@ -225,6 +250,7 @@ impl Dispatcher {
     fn lead(&mut self, at: At, mut reserver: Box<Reserver>, roster: &Roster, now: At) {
         self.hold = Hold::new(roster, at, now, self.times.grace_ms);
         reserver.move_retries(|retry_at| on_this_clock(retry_at, at, now));
+        reserver.desk_mut().move_due(|due| on_this_clock(due, at, now));
         self.reserver = Some(*reserver);
         self.follow_consumers(now);
         for ask in std::mem::take(&mut self.unplanned) {
@@ -265,8 +291,10 @@ impl Dispatcher {
     fn absorb(&mut self, at: At, effects: Vec<Effect>, now: At) {
         let Some(reserver) = &mut self.reserver else { return };
         for mut effect in effects {
-            if let Effect::Failed { retry_at: Some(retry_at), .. } = &mut effect {
-                *retry_at = on_this_clock(*retry_at, at, now);
+            if let Effect::Failed { retry_at: Some(time), .. } | Effect::TaskDelayed { until: time } =
+                &mut effect
+            {
+                *time = on_this_clock(*time, at, now);
             }
             self.totals.count(&effect);
             reserver.absorb(&effect);
@@ -316,11 +344,12 @@ impl Dispatcher {
         };
         let is_building = reserver.ready().is_building(plan);
         self.is_building |= is_building;
+        let is_unknown = is_building || reserver.is_reading(plan);
         // Whoever waits for the same came before, and there is nothing for them.
         let served = if self.lines.has(plan) { Err(ask) } else { self.serve(plan, ask, now) };
         match served {
             Ok(answer) => return answer,
-            Err(ask) if is_building => {
+            Err(ask) if is_unknown => {
                 self.impatient.push(plan);
                 self.lines.push(plan, ask, &self.sessions);
             }
@@ -426,7 +455,8 @@ impl Dispatcher {
         DispatcherStatus {
             ready: reserver.map_or(0, Reserver::ready_len),
             paused: reserver.map_or(0, |it| it.ready().paused_len()),
-            out: reserver.map_or(0, Reserver::out_len),
+            out: reserver.map_or(0, |it| it.out_len() - it.desk().out_len()),
+            tasks_out: reserver.map_or(0, |it| it.desk().out_len()),
             delayed: reserver.map_or(0, Reserver::delayed_len),
             sessions: self.sessions.connected(),
             waiting: self.lines.count(&self.sessions) + self.unplanned.len(),
@@ -481,8 +511,8 @@ mod tests {
     fn a_retry_waits_as_long_as_it_should_however_far_the_two_clocks_are_apart() {
         let times = SessionTimes { heartbeat_ms: 1_000, grace_ms: 1_000 };
         for machine_at in [At::from_ms(1), At::from_ms(1 << 50)] {
-            let (lost, _) = mpsc::unbounded_channel();
-            let mut dispatcher = Dispatcher::new(Clock::start(), times, lost);
+            let ((lost, _), (errands, _)) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
+            let mut dispatcher = Dispatcher::new(Clock::start(), times, lost, errands);
             let delayed = vec![(ChunkIndex(0), machine_at.after_ms(70))];
             let submission = SubmissionId::from_u64(1).unwrap();
             let unsettled = vec![Unsettled {

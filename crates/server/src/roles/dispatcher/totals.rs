@@ -32,6 +32,12 @@ impl Totals {
             Effect::Over { .. } => self.ended += 1,
             // Another round is no new submission.
             Effect::Ready { .. } | Effect::Changed { .. } | Effect::Weighed { .. } => {}
+            // Lanes count their own.
+            Effect::LaneSet { .. }
+            | Effect::TaskPlaced { .. }
+            | Effect::TaskDelayed { .. }
+            | Effect::TaskUnplaced { .. }
+            | Effect::TaskGone { .. } => {}
         }
     }
 }

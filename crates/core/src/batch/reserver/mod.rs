@@ -10,22 +10,26 @@
 //!
 //! Every operation costs O(log) of what is out and ready, and none depends on the number of chunks.
 
+mod tasks;
+
 use super::deck::Side;
 use super::ready::Ready;
 use super::state::Unsettled;
 use super::strategy::Strategy;
 use super::submissions::Traits;
 use super::tokens::AttemptToken;
-use super::views::PlanId;
 use super::views::explain::{Elsewhere, Explanation, SubmissionSeen};
+use super::views::{PlanId, Stage};
 use crate::entry::Effect;
 use crate::ids::{Attempt, ChunkIndex, ChunkName, Epoch, SubmissionId};
+use crate::lanes::desk::Desk;
 use crate::limits::{
     CHUNKS_PER_RESERVE_MAX, CONSUMER_LOSSES_PER_FAILURE, LOSS_DELAY_MS, OVERVIEW_RESERVATIONS_MAX,
 };
 use crate::seeded::Seeded;
 use crate::time::At;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 /// A consumer's session: it outlives a dropped connection by the grace time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -65,6 +69,13 @@ pub struct HandOut {
     pub chunks: Vec<(ChunkIndex, AttemptToken)>,
 }
 
+impl HandOut {
+    /// Whether it is a task of a lane.
+    pub fn is_of_task(&self) -> bool {
+        self.chunks.first().is_some_and(|(_, token)| token.attempt.is_of_task())
+    }
+}
+
 /// What a token is good for right now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
@@ -96,6 +107,7 @@ pub struct Reserver {
     token_key: [u8; 16],
     chance: Seeded,
     ready: Ready,
+    desk: Desk,
     out: BTreeMap<ChunkName, Reservation>,
     by_session: BTreeSet<(SessionId, ChunkName)>,
     by_deadline: BTreeSet<(At, ChunkName)>,
@@ -118,6 +130,7 @@ impl Reserver {
             token_key,
             chance: Seeded::new(seed),
             ready: Ready::default(),
+            desk: Desk::default(),
             out: BTreeMap::new(),
             by_session: BTreeSet::new(),
             by_deadline: BTreeSet::new(),
@@ -142,6 +155,11 @@ impl Reserver {
         self.by_delay = self.delayed.iter().map(|(name, retry_at)| (*retry_at, *name)).collect();
     }
 
+    /// The leadership that it belongs to.
+    pub const fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
     /// How many chunks could be handed out now.
     pub fn ready_len(&self) -> u64 {
         self.ready.len()
@@ -164,6 +182,7 @@ impl Reserver {
 
     /// The plan of a strategy, which is what [`Reserver::reserve`] goes by; a refusal is a sentence that says what to do.
     pub fn plan(&mut self, strategy: &Strategy, now: At) -> Result<PlanId, String> {
+        self.check_lanes(strategy)?;
         self.ready.plan(strategy, now)
     }
 
@@ -210,16 +229,41 @@ impl Reserver {
         self.ready.explain_submission(plan, submission, out, (delayed.len() as u64, retry_at))
     }
 
-    /// Hands out up to `max` chunks by the plan; nothing only if nothing that it may give is ready, or if its views are
-    /// still being built.
+    /// Hands out up to `max` chunks or tasks by the plan; nothing only if nothing that it may give is ready, or if its views
+    /// are still being built or its lanes being read.
     pub fn reserve(&mut self, holder: Holder, max: usize, plan: PlanId) -> Vec<HandOut> {
         let mut left = max.min(CHUNKS_PER_RESERVE_MAX);
-        let mut hand_outs: BTreeMap<SubmissionId, Vec<(ChunkIndex, AttemptToken)>> = BTreeMap::new();
-        while left > 0
-            && let Some((submission, chunks)) = self.ready.take(plan, left, &mut self.chance)
+        let mut hand_outs = Vec::new();
+        for stage in self.ready.stages(plan).iter() {
+            let is_settled = match stage {
+                Stage::Chunks(among) => {
+                    self.reserve_chunks(holder, &mut left, plan, among, &mut hand_outs);
+                    !self.ready.is_building(plan)
+                }
+                Stage::Lane(lane) => self.reserve_tasks(holder, &mut left, lane, &mut hand_outs),
+            };
+            // What comes behind something that is not known yet might be second choice.
+            if left == 0 || !is_settled {
+                break;
+            }
+        }
+        hand_outs
+    }
+
+    fn reserve_chunks(
+        &mut self,
+        holder: Holder,
+        left: &mut usize,
+        plan: PlanId,
+        among: &Range<usize>,
+        hand_outs: &mut Vec<HandOut>,
+    ) {
+        let mut by_submission: BTreeMap<SubmissionId, Vec<(ChunkIndex, AttemptToken)>> = BTreeMap::new();
+        while *left > 0
+            && let Some((submission, chunks)) = self.ready.take(plan, among.clone(), *left, &mut self.chance)
         {
-            left -= chunks.len();
-            let handed = hand_outs.entry(submission).or_default();
+            *left -= chunks.len();
+            let handed = by_submission.entry(submission).or_default();
             for chunk in chunks {
                 let name = ChunkName { submission, chunk };
                 let attempt = self.next_attempt(name);
@@ -227,7 +271,8 @@ impl Reserver {
                 handed.push((chunk, AttemptToken::new(&self.token_key, name, attempt)));
             }
         }
-        hand_outs.into_iter().map(|(submission, chunks)| HandOut { submission, chunks }).collect()
+        hand_outs
+            .extend(by_submission.into_iter().map(|(submission, chunks)| HandOut { submission, chunks }));
     }
 
     fn next_attempt(&self, name: ChunkName) -> Attempt {
@@ -244,13 +289,16 @@ impl Reserver {
         match self.out.get(&name) {
             Some(reservation) if reservation.attempt == token.attempt => Standing::Holds,
             Some(_) => Standing::Lost,
-            None if self.is_waiting(name) => Standing::Lost,
+            None if self.is_waiting(name, token) => Standing::Lost,
             None => Standing::Settled,
         }
     }
 
-    fn is_waiting(&self, name: ChunkName) -> bool {
-        self.delayed.contains_key(&name) || self.ready.contains(name.submission, name.chunk)
+    fn is_waiting(&self, name: ChunkName, token: AttemptToken) -> bool {
+        // What became of a task that is not out is known to its row only.
+        token.attempt.is_of_task()
+            || self.delayed.contains_key(&name)
+            || self.ready.contains(name.submission, name.chunk)
     }
 
     /// Gives a session back what it still works on after a reconnect or a change of leader, if nobody else has it.
@@ -260,7 +308,9 @@ impl Reserver {
         match standing {
             Standing::Holds => self.pass_on(name, reservation),
             // A chunk that waits for its retry has failed under a later attempt: that one is not taken back.
-            Standing::Lost if self.ready.take_out(name.submission, name.chunk) => {
+            Standing::Lost
+                if !token.attempt.is_of_task() && self.ready.take_out(name.submission, name.chunk) =>
+            {
                 self.hold(name, reservation);
                 self.ready.count(name.submission, true);
             }
@@ -283,7 +333,7 @@ impl Reserver {
         let standing = self.standing(name, token);
         if standing == Standing::Holds {
             self.take_back(name);
-            self.ready.put_back(name.submission, name.chunk, Side::Top);
+            self.give_back(name, Side::Top);
         }
         standing
     }
@@ -292,7 +342,7 @@ impl Reserver {
     pub fn release_session(&mut self, session: SessionId) {
         for name in self.names_of_session(session) {
             self.take_back(name);
-            self.ready.put_back(name.submission, name.chunk, Side::Top);
+            self.give_back(name, Side::Top);
         }
     }
 
@@ -321,7 +371,7 @@ impl Reserver {
             && retry_at <= now
         {
             self.undelay(name);
-            self.ready.put_back(name.submission, name.chunk, Side::Bottom);
+            self.give_back(name, Side::Bottom);
         }
         too_often
     }
@@ -354,7 +404,12 @@ impl Reserver {
                 self.fail(ChunkName { submission: *submission, chunk: *chunk }, *attempt, *retry_at);
             }
             Effect::Over { submission, .. } => self.forget_submission(*submission),
+            Effect::TaskUnplaced { level, is_done, .. } => self.forget_task(level.id, *is_done),
+            Effect::TaskGone { task } => self.forget_task(*task, true),
+            Effect::LaneSet { .. } | Effect::TaskPlaced { .. } | Effect::TaskDelayed { .. } => {}
         }
+        self.desk.absorb(effect);
+        self.wake_lanes();
     }
 
     fn put_ready(
@@ -409,8 +464,18 @@ impl Reserver {
             self.delay(name, now.after_ms(LOSS_DELAY_MS));
             return Some(LostTooOften { chunk: name, attempt, losses });
         }
-        self.ready.put_back(name.submission, name.chunk, Side::Bottom);
+        self.give_back(name, Side::Bottom);
         None
+    }
+
+    /// Makes a chunk or a task ready again.
+    fn give_back(&mut self, name: ChunkName, side: Side) {
+        if self.desk.is_out(name.submission) {
+            self.desk.put_back(name.submission);
+            self.wake_lanes();
+        } else {
+            self.ready.put_back(name.submission, name.chunk, side);
+        }
     }
 
     /// Ends a reservation whose chunk will be handed out again.
@@ -429,7 +494,9 @@ impl Reserver {
     /// Ends a reservation; false if there is none.
     fn unhold(&mut self, name: ChunkName) -> bool {
         let Some(reservation) = self.out.remove(&name) else { return false };
-        self.ready.count(name.submission, false);
+        if !reservation.attempt.is_of_task() {
+            self.ready.count(name.submission, false);
+        }
         self.unindex(name, reservation.holder);
         true
     }
@@ -501,13 +568,16 @@ impl Reserver {
 
     /// The totals that the audit compares with a recount.
     pub(crate) fn total_len(&self) -> u64 {
-        self.ready.len() + self.ready.paused_len() + self.out.len() as u64 + self.delayed.len() as u64
+        let is_chunk = |name: &&ChunkName| !self.desk.is_out(name.submission);
+        let (out, delayed) =
+            (self.out.keys().filter(is_chunk).count(), self.delayed.keys().filter(is_chunk).count());
+        self.ready.len() + self.ready.paused_len() + out as u64 + delayed as u64
     }
 
     /// Checks the views by recounting everything.
     pub(crate) fn check_views(&self) {
         let mut out = BTreeMap::new();
-        for name in self.out.keys() {
+        for name in self.out.keys().filter(|name| !self.desk.is_out(name.submission)) {
             *out.entry(name.submission).or_default() += 1;
         }
         self.ready.check_views(&out);

@@ -1,0 +1,271 @@
+//! The HTTP interface's bodies of lanes: fair queues of single tasks.
+
+use crate::blob::Blob;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use utoipa::{IntoParams, ToSchema};
+use windlass_core::ids::SubmissionId;
+
+/// A lane.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct LaneInfo {
+    /// Its name.
+    pub lane: String,
+    /// When it was created (RFC 3339, UTC).
+    pub created_at: String,
+    /// Nothing of it is handed out.
+    pub is_paused: bool,
+    /// It takes no more tasks.
+    pub is_draining: bool,
+    /// Tasks that wait for a consumer or are with one.
+    pub waiting: u64,
+    /// Tasks of those that are with a consumer.
+    pub reserved: u64,
+    /// Tasks that are not due yet, new ones and retries.
+    pub delayed: u64,
+    /// Tasks that have failed for good.
+    pub dead: u64,
+    /// Tasks ever added.
+    pub added: u64,
+    /// Tasks ever done.
+    pub done: u64,
+    /// Keys with tasks that wait.
+    pub keys: u64,
+}
+
+/// A lane with everything that is known of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct LaneDetails {
+    /// The lane.
+    #[serde(flatten)]
+    pub lane: LaneInfo,
+    /// Its priorities that ever had tasks, the highest first.
+    pub priorities: Vec<LanePriorityInfo>,
+    /// The keys with the most tasks that wait, those with the most first.
+    pub busiest: Vec<LaneKeyInfo>,
+    /// Weights of keys, which go before those that tasks come with.
+    #[serde(default)]
+    pub weights: BTreeMap<String, f64>,
+}
+
+/// `PATCH /v1/lanes/{lane}`: sets weights of keys, for tasks that are added from then on.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LaneChangeRequest {
+    /// Keys and their weights, 0.001 to 10,000; `null` lets a key's tasks go by their own weights again. Keys that are not
+    /// named keep theirs.
+    pub weights: BTreeMap<String, Option<f64>>,
+}
+
+/// The tasks of one priority in a lane.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct LanePriorityInfo {
+    /// The priority.
+    pub priority: u8,
+    /// Tasks that wait for a consumer or are with one.
+    pub waiting: u64,
+    /// Tasks of those that are with a consumer.
+    pub reserved: u64,
+    /// Tasks that are not due yet.
+    pub delayed: u64,
+    /// Tasks that have failed for good.
+    pub dead: u64,
+    /// Keys with tasks that wait.
+    pub keys: u64,
+    /// A, the ack level: everything up to it is done.
+    pub ack_level: Option<String>,
+    /// R, the read level: everything up to it is in memory.
+    pub read_level: Option<String>,
+    /// M, the highest level that was ever given.
+    pub max_level: Option<String>,
+    /// V, the virtual time: the highest pass that was handed out.
+    pub virtual_time: u64,
+    /// Tasks in memory that could be handed out at once.
+    pub in_memory: u64,
+    /// Whether everything there is is in memory.
+    pub is_read_to_end: bool,
+}
+
+/// A key of a lane.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LaneKeyInfo {
+    /// The key.
+    pub key: String,
+    /// The priority.
+    pub priority: u8,
+    /// Its tasks that wait for a consumer or are with one.
+    pub waiting: u64,
+}
+
+/// A page of lanes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct LanePage {
+    /// By name.
+    pub items: Vec<LaneInfo>,
+    /// Where the next page begins, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// Which lanes to list.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct LaneListQuery {
+    /// Begin behind this name: the `next` of the page before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+    /// So many at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<usize>,
+}
+
+/// `POST /v1/lanes/{lane}/tasks`: adds tasks. All of them are in, or none is.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AddTasksRequest {
+    /// The tasks, in order.
+    pub tasks: Vec<TaskRequest>,
+}
+
+/// A task to be added.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TaskRequest {
+    /// Whose task it is, at most 64 bytes: keys share the lane by weight. Tasks without one share the empty key.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub key: String,
+    /// From 0.001 to 10,000; a key of weight 2 gets twice as much as one of weight 1, which is the default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<f64>,
+    /// From 0, the default, to 9; larger ones go first, whatever their keys.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub priority: u8,
+    /// What the consumer gets, at most 256 KiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload: Option<Blob>,
+    /// The object with what the consumer gets, instead of a payload.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub object: Option<String>,
+    /// It is not handed out before this time (RFC 3339).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<String>,
+    /// The same, counted from now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay_ms: Option<u64>,
+    /// How often it is tried.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempts_max: Option<u32>,
+    /// How long its first retry waits; each further one waits twice as long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_delay_ms: Option<u64>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks with a reference")]
+const fn is_zero(number: &u8) -> bool {
+    *number == 0
+}
+
+/// The tasks that were added.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AddTasksResponse {
+    /// Their ids, in order.
+    #[schema(value_type = Vec<String>)]
+    pub tasks: Vec<SubmissionId>,
+}
+
+/// Tasks of a lane that have failed for good, grouped by what their last attempts said.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DeadTasks {
+    /// The largest group first.
+    pub groups: Vec<DeadGroup>,
+    /// How many tasks were looked at.
+    pub looked_at: u64,
+    /// Whether there are more, which were not looked at.
+    pub has_more: bool,
+}
+
+/// Dead tasks with the same reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DeadGroup {
+    /// What their last attempts said.
+    pub reason: String,
+    /// How many they are.
+    pub tasks: u64,
+    /// Some of them, the oldest first.
+    #[schema(value_type = Vec<String>)]
+    pub examples: Vec<SubmissionId>,
+    /// When the last of them failed (RFC 3339, UTC).
+    pub last_at: String,
+}
+
+/// `POST /v1/lanes/{lane}/redrive`: tries dead tasks again, as if they had just been added.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RedriveRequest {
+    /// Only those whose last attempt said exactly this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Only these.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub tasks: Vec<SubmissionId>,
+}
+
+/// How many tasks are tried again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RedriveResponse {
+    /// The number.
+    pub tasks: u64,
+}
+
+/// `GET /v1/lanes/{lane}/tasks/{task}`: where a task stands, and what is ahead of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct TaskExplained {
+    /// The task.
+    #[schema(value_type = String)]
+    pub task: SubmissionId,
+    /// Its key.
+    pub key: String,
+    /// Its priority.
+    pub priority: u8,
+    /// Where it stands.
+    pub standing: TaskStanding,
+    /// Why it is not with a consumer, as a sentence.
+    pub why: String,
+    /// Its level, if it waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub level: Option<String>,
+    /// The virtual time of its priority.
+    pub virtual_time: u64,
+    /// When it is due, if it is delayed (RFC 3339, UTC).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub due_at: Option<String>,
+    /// When it was added (RFC 3339, UTC).
+    pub added_at: String,
+    /// Attempts that have failed, of those that it may have.
+    pub failures: u32,
+    /// How often it is tried.
+    pub attempts_max: u32,
+    /// Tasks that go first as things are: of higher priorities, and of its own with smaller levels. Those with consumers are
+    /// not counted.
+    pub ahead: u64,
+    /// Whether there are more ahead than were counted.
+    pub has_more_ahead: bool,
+    /// Of those in its own priority that were counted, the keys with the most, those with the most first.
+    pub ahead_by_key: Vec<LaneKeyInfo>,
+}
+
+/// Where a task stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TaskStanding {
+    /// It waits for a consumer.
+    Waiting,
+    /// A consumer works on it.
+    Reserved,
+    /// It is not due yet.
+    Delayed,
+    /// It has failed for good.
+    Dead,
+}

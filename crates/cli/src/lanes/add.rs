@@ -1,0 +1,89 @@
+//! `windlass lanes add`: one task, or as many as a file has lines.
+
+use super::args::Add;
+use crate::args::Global;
+use crate::bars;
+use crate::exit::{Exit, print_json, print_line};
+use crate::table::counted;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::Path;
+use windlass_client::lanes::{AddTasksResponse, TaskRequest};
+use windlass_client::{Blob, Client};
+
+/// Tasks in one request; the server takes no more.
+const TASKS_PER_REQUEST: usize = 1_000;
+
+/// Bytes of lines in one request: their payloads stay below what the server takes.
+const BYTES_PER_REQUEST: usize = 512 * 1_024;
+
+pub(super) async fn run(global: &Global, client: &Client, add: Add) -> Result<(), Exit> {
+    if let Some(path) = &add.from {
+        return add_all(global, client, &add.lane, path).await;
+    }
+    let task = TaskRequest {
+        key: add.key,
+        weight: add.weight,
+        priority: add.priority,
+        payload: add.payload.map(|text| Blob(text.into_bytes())),
+        object: add.object,
+        not_before: None,
+        delay_ms: add.delay,
+        attempts_max: add.attempts_max,
+        retry_delay_ms: add.retry_delay,
+    };
+    let tasks = match &add.idempotency_key {
+        Some(key) => client.add_tasks_as(&add.lane, vec![task], key).await?,
+        None => client.add_tasks(&add.lane, vec![task]).await?,
+    };
+    if global.json {
+        return print_json(&AddTasksResponse { tasks });
+    }
+    tasks.iter().try_for_each(|task| print_line(&task.to_string()))
+}
+
+/// Adds the tasks of a file, many at a time and in their order.
+async fn add_all(global: &Global, client: &Client, lane: &str, path: &Path) -> Result<(), Exit> {
+    let cannot_read = |error: io::Error| Exit::Refused(format!("cannot read {}: {error}", path.display()));
+    let source: Box<dyn Read> = match path.as_os_str() == "-" {
+        true => Box::new(io::stdin()),
+        false => Box::new(File::open(path).map_err(cannot_read)?),
+    };
+    let bar = bars::upload();
+    let (mut tasks, mut bytes, mut added) = (Vec::new(), 0, 0_u64);
+    let mut lines = BufReader::new(source).lines().enumerate().peekable();
+    while let Some((nth, line)) = lines.next() {
+        let line = line.map_err(cannot_read)?;
+        if !line.trim().is_empty() {
+            bytes += line.len();
+            tasks.push(task_of(&line).map_err(|problem| stopped(added, nth + 1, &problem))?);
+        }
+        let is_full = tasks.len() == TASKS_PER_REQUEST || bytes >= BYTES_PER_REQUEST;
+        if !tasks.is_empty() && (is_full || lines.peek().is_none()) {
+            let ids = client.add_tasks(lane, std::mem::take(&mut tasks)).await;
+            let ids = ids.inspect_err(|_| eprintln!("{} added before this", counted(added, "task")))?;
+            (bytes, added) = (0, added + ids.len() as u64);
+            bar.set_message(format!("added {}", counted(added, "task")));
+            if !global.json {
+                ids.iter().try_for_each(|task| print_line(&task.to_string()))?;
+            } else {
+                print_json(&AddTasksResponse { tasks: ids })?;
+            }
+        }
+    }
+    bar.finish_and_clear();
+    eprintln!("added {}", counted(added, "task"));
+    Ok(())
+}
+
+fn task_of(line: &str) -> Result<TaskRequest, String> {
+    serde_json::from_str(line).map_err(|error| error.to_string())
+}
+
+/// A line that is no task: what stands before it is in.
+fn stopped(added: u64, line: usize, problem: &str) -> Exit {
+    Exit::Refused(format!(
+        "line {line} is no task: {problem}; the {} of earlier requests are in, mend the line and add the rest",
+        counted(added, "task")
+    ))
+}

@@ -1,0 +1,129 @@
+//! What can be said of lanes on the command line.
+
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+use windlass_client::SubmissionId;
+
+#[derive(Debug, Args)]
+pub(crate) struct Lanes {
+    #[command(subcommand)]
+    pub(crate) command: LanesCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LanesCommand {
+    /// Create a lane; one that is there already stays as it is
+    Create {
+        /// Its name: letters, digits, `.`, `_` and `-`
+        lane: String,
+    },
+    /// List lanes, by name
+    List {
+        /// How many at most
+        #[arg(long, default_value_t = 100, value_name = "N")]
+        limit: usize,
+        /// Where to go on, as the page before said
+        #[arg(long, value_name = "NAME")]
+        cursor: Option<String>,
+    },
+    /// Show a lane: its depth, its keys, how far it is read and done
+    Show {
+        /// The lane
+        lane: String,
+    },
+    /// Hand out nothing more of a lane; what is out goes on
+    Pause {
+        /// The lane
+        lane: String,
+    },
+    /// Hand out a paused lane again; let a drained one take tasks again
+    Resume {
+        /// The lane
+        lane: String,
+    },
+    /// Take no more tasks into a lane; those that it has are handed out
+    Drain {
+        /// The lane
+        lane: String,
+    },
+    /// Give keys a weight that goes before their tasks' own: `windlass lanes weigh emails tenant-7=5`
+    ///
+    /// It counts for tasks that are added from then on.
+    Weigh {
+        /// The lane
+        lane: String,
+        /// Keys and their weights, 0.001 to 10,000
+        #[arg(value_name = "KEY=WEIGHT", value_parser = key_and_weight, required_unless_present = "unset")]
+        weights: Vec<(String, f64)>,
+        /// Let the tasks of this key go by their own weights again; may be given several times
+        #[arg(long, value_name = "KEY")]
+        unset: Vec<String>,
+    },
+    /// Add tasks, and print their ids
+    Add(Add),
+    /// Say where a task stands, and what is ahead of it
+    Explain {
+        /// The lane
+        lane: String,
+        /// The task
+        task: SubmissionId,
+    },
+    /// Show the tasks that have failed for good, grouped by what their last attempts said
+    Dead {
+        /// The lane
+        lane: String,
+    },
+    /// Try dead tasks again: all of them, or those that are named
+    Redrive {
+        /// The lane
+        lane: String,
+        /// The tasks [default: all that are dead]
+        #[arg(value_name = "TASK", conflicts_with = "reason")]
+        tasks: Vec<SubmissionId>,
+        /// Only those whose last attempt said exactly this
+        #[arg(long, value_name = "TEXT")]
+        reason: Option<String>,
+    },
+}
+
+/// Reads `key=weight`; the key may hold `=` itself.
+fn key_and_weight(text: &str) -> Result<(String, f64), String> {
+    let parsed = text.rsplit_once('=').and_then(|(key, weight)| Some((key.to_owned(), weight.parse().ok()?)));
+    parsed.ok_or_else(|| "write a key and its weight, a number, as in tenant-7=2.5".into())
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Add {
+    /// The lane
+    pub(crate) lane: String,
+    /// Read tasks from a file, one JSON object to a line, such as {"key": "tenant-7", "payload": "…"}; `-` reads stdin
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["payload", "object", "key", "weight", "priority", "delay", "attempts_max", "retry_delay", "idempotency_key"])]
+    pub(crate) from: Option<PathBuf>,
+    /// What the consumer gets
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) payload: Option<String>,
+    /// The object with what the consumer gets
+    #[arg(long, value_name = "NAME", conflicts_with = "payload")]
+    pub(crate) object: Option<String>,
+    /// Whose task it is: keys share the lane by weight
+    #[arg(long, default_value = "")]
+    pub(crate) key: String,
+    /// A key of weight 2 gets twice as much as one of weight 1 [default: 1]
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
+    pub(crate) weight: Option<f64>,
+    /// 0 to 9; higher goes first, whatever the keys
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub(crate) priority: u8,
+    /// Hand it out only after so long, such as 5s or 10m
+    #[arg(long, value_parser = crate::args::milliseconds, value_name = "TIME")]
+    pub(crate) delay: Option<u64>,
+    /// How often it may be tried [default: 5]
+    #[arg(long, value_name = "N")]
+    pub(crate) attempts_max: Option<u32>,
+    /// How long the first retry waits; each further one twice as long [default: 1s]
+    #[arg(long, value_parser = crate::args::milliseconds, value_name = "TIME")]
+    pub(crate) retry_delay: Option<u64>,
+    /// The same key within a day adds the same task [default: a new one]
+    #[arg(long, value_name = "KEY")]
+    pub(crate) idempotency_key: Option<String>,
+}

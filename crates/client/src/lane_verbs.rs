@@ -1,0 +1,92 @@
+//! The HTTP verbs of lanes, one typed method each.
+
+use crate::chance;
+use crate::client::Client;
+use crate::error::ClientError;
+use http::Method;
+use windlass_api::lanes::{
+    AddTasksRequest, AddTasksResponse, DeadTasks, LaneChangeRequest, LaneDetails, LaneListQuery, LanePage,
+    RedriveRequest, RedriveResponse, TaskExplained, TaskRequest,
+};
+use windlass_core::ids::SubmissionId;
+
+impl Client {
+    /// Creates a lane; one that is there already stays as it is.
+    pub async fn create_lane(&self, lane: &str) -> Result<LaneDetails, ClientError> {
+        self.json(self.call(Method::PUT, &["lanes", lane]).repeatable()).await
+    }
+
+    /// A page of lanes, by name.
+    pub async fn lanes(&self, query: &LaneListQuery) -> Result<LanePage, ClientError> {
+        self.json(self.call(Method::GET, &["lanes"]).query(query)).await
+    }
+
+    /// A lane as it is now.
+    pub async fn lane(&self, lane: &str) -> Result<LaneDetails, ClientError> {
+        self.json(self.call(Method::GET, &["lanes", lane])).await
+    }
+
+    /// Sets weights of a lane's keys, for tasks that are added from then on.
+    pub async fn change_lane(
+        &self,
+        lane: &str,
+        request: &LaneChangeRequest,
+    ) -> Result<LaneDetails, ClientError> {
+        self.json(self.call(Method::PATCH, &["lanes", lane]).json(request).repeatable()).await
+    }
+
+    /// Hands out nothing more of a lane; what is out goes on.
+    pub async fn pause_lane(&self, lane: &str) -> Result<LaneDetails, ClientError> {
+        self.json(self.call(Method::POST, &["lanes", lane, "pause"]).repeatable()).await
+    }
+
+    /// Ends a pause, and lets a lane that was drained take tasks again.
+    pub async fn resume_lane(&self, lane: &str) -> Result<LaneDetails, ClientError> {
+        self.json(self.call(Method::POST, &["lanes", lane, "resume"]).repeatable()).await
+    }
+
+    /// Takes no more tasks into a lane; those that it has are handed out.
+    pub async fn drain_lane(&self, lane: &str) -> Result<LaneDetails, ClientError> {
+        self.json(self.call(Method::POST, &["lanes", lane, "drain"]).repeatable()).await
+    }
+
+    /// Adds tasks to a lane, all or none, under an idempotency key of its own: a repeated try never adds them twice.
+    pub async fn add_tasks(
+        &self,
+        lane: &str,
+        tasks: Vec<TaskRequest>,
+    ) -> Result<Vec<SubmissionId>, ClientError> {
+        self.add_tasks_as(lane, tasks, &chance::random_name()).await
+    }
+
+    /// The same under the caller's idempotency key: the same key later gives the same tasks.
+    pub async fn add_tasks_as(
+        &self,
+        lane: &str,
+        tasks: Vec<TaskRequest>,
+        key: &str,
+    ) -> Result<Vec<SubmissionId>, ClientError> {
+        let call = self.call(Method::POST, &["lanes", lane, "tasks"]).json(&AddTasksRequest { tasks });
+        let added: AddTasksResponse = self.json(call.header("idempotency-key", key).repeatable()).await?;
+        Ok(added.tasks)
+    }
+
+    /// Where a task stands, and what is ahead of it.
+    pub async fn explain_task(&self, lane: &str, task: SubmissionId) -> Result<TaskExplained, ClientError> {
+        self.json(self.call(Method::GET, &["lanes", lane, "tasks", &task.to_string()])).await
+    }
+
+    /// The tasks of a lane that have failed for good, grouped by reason.
+    pub async fn dead_tasks(&self, lane: &str) -> Result<DeadTasks, ClientError> {
+        self.json(self.call(Method::GET, &["lanes", lane, "dead"])).await
+    }
+
+    /// Tries dead tasks again.
+    pub async fn redrive(
+        &self,
+        lane: &str,
+        request: &RedriveRequest,
+    ) -> Result<RedriveResponse, ClientError> {
+        self.json(self.call(Method::POST, &["lanes", lane, "redrive"]).json(request).repeatable()).await
+    }
+}

@@ -1,0 +1,124 @@
+//! Tasks of lanes, which are reserved, held and given back as chunks are.
+
+use super::{HandOut, Holder, Reservation, Reserver, SessionId, Standing};
+use crate::batch::strategy::Strategy;
+use crate::batch::tokens::AttemptToken;
+use crate::batch::views::{PlanId, Stage};
+use crate::entry::Refusal;
+use crate::ids::{Attempt, ChunkIndex, ChunkName};
+use crate::lanes::desk::{Desk, Next};
+use crate::lanes::levels::RankName;
+use crate::lanes::reader::Placed;
+use crate::lanes::tasks::TaskId;
+
+impl Reserver {
+    /// Takes the lanes in charge, none of whose tasks is out.
+    pub fn set_desk(&mut self, desk: Desk) {
+        self.desk = desk;
+    }
+
+    /// The lanes.
+    pub const fn desk(&self) -> &Desk {
+        &self.desk
+    }
+
+    /// The same, for its errands.
+    pub const fn desk_mut(&mut self) -> &mut Desk {
+        &mut self.desk
+    }
+
+    /// Takes in the tasks that were read for a rank.
+    pub fn take_in_tasks(&mut self, rank: RankName, rows: Vec<Placed>, is_end: bool) {
+        self.desk.take_in(rank, rows, is_end);
+        self.wake_lanes();
+    }
+
+    /// Whether a plan can only say after some reading what its lanes give.
+    pub fn is_reading(&self, plan: PlanId) -> bool {
+        self.ready.stages(plan).iter().any(|stage| match stage {
+            Stage::Lane(lane) => self.desk.lane(lane).is_some_and(|lane| self.desk.is_reading(lane)),
+            Stage::Chunks(_) => false,
+        })
+    }
+
+    /// Those who wait for lanes that may have something to give are looked at.
+    pub(super) fn wake_lanes(&mut self) {
+        for lane in self.desk.take_woken() {
+            if let Some(name) = self.desk.name_of(lane) {
+                self.ready.wake_lane(name);
+            }
+        }
+    }
+
+    /// Refuses lanes that nobody has created: a misspelled name would wait for ever.
+    pub(super) fn check_lanes(&self, strategy: &Strategy) -> Result<(), String> {
+        match strategy.lanes().into_iter().find(|lane| self.desk.lane(lane).is_none()) {
+            Some(lane) => Err(Refusal::LaneUnknown { lane: lane.to_owned() }.to_string()),
+            None => Ok(()),
+        }
+    }
+
+    /// Hands out tasks of a lane. Says whether it is known what else the lane gives.
+    pub(super) fn reserve_tasks(
+        &mut self,
+        holder: Holder,
+        left: &mut usize,
+        lane: &str,
+        hand_outs: &mut Vec<HandOut>,
+    ) -> bool {
+        let Some(lane) = self.desk.lane(lane) else { return true };
+        while *left > 0 {
+            let task = match self.desk.hand_out(lane) {
+                Next::Task(placed) => placed.level.id,
+                Next::Nothing => return true,
+                Next::BeingRead => return false,
+            };
+            let name = name_of_task(task);
+            let hand_out = self.came_back.get(&name).map_or(0, |it| it.hand_outs);
+            let attempt = Attempt::of_task(self.epoch, hand_out);
+            self.hold(name, Reservation { attempt, holder });
+            let token = AttemptToken::new(&self.token_key, name, attempt);
+            hand_outs.push(HandOut { submission: task, chunks: vec![(name.chunk, token)] });
+            *left -= 1;
+        }
+        true
+    }
+
+    /// Gives a session back a task that it got from an earlier leader and still works on; `placed` is what the task's row
+    /// says. Nothing is done if the task is out.
+    pub fn reassert_task(
+        &mut self,
+        session: SessionId,
+        rank: RankName,
+        placed: Placed,
+        token: AttemptToken,
+    ) -> Standing {
+        let name = name_of_task(placed.level.id);
+        if !token.is_of(&self.token_key, name) {
+            return Standing::Forged;
+        }
+        if self.out.contains_key(&name) || self.delayed.contains_key(&name) {
+            return self.reassert(session, name, token);
+        }
+        self.desk.hold(rank, placed);
+        self.hold(name, Reservation { attempt: token.attempt, holder: Holder::Session(session) });
+        Standing::Holds
+    }
+
+    /// Nobody holds a task any more; one that has failed may be handed out again, by another attempt.
+    pub(super) fn forget_task(&mut self, task: TaskId, is_done: bool) {
+        let name = name_of_task(task);
+        self.undelay(name);
+        if is_done {
+            self.unhold(name);
+            self.came_back.remove(&name);
+        } else if self.out.contains_key(&name) {
+            self.take_back(name);
+        }
+    }
+}
+
+/// A task's name among those of chunks.
+const fn name_of_task(task: TaskId) -> ChunkName {
+    ChunkName { submission: task, chunk: ChunkIndex(0) }
+}

@@ -1,0 +1,61 @@
+//! Listing: tasks as people see them.
+
+use super::levels::LaneNumber;
+use super::settle::{DeadRow, key_of_dead};
+use super::state;
+use super::tasks::{Payload, Task, TaskId, payload_from_row};
+use crate::rows;
+use crate::tables::{Table, Tables, Walk, key_after_prefix};
+use crate::time::At;
+use std::ops::Bound;
+
+/// A task that has failed for good.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeadTask {
+    /// Its id.
+    pub id: TaskId,
+    /// What its last attempt said.
+    pub reason: String,
+    /// When that was.
+    pub at: At,
+}
+
+/// The dead tasks of a lane after one, in the order of their ids.
+pub fn dead_after<'a>(
+    tables: &'a dyn Tables,
+    lane: LaneNumber,
+    after: Option<TaskId>,
+) -> impl Iterator<Item = DeadTask> + 'a {
+    let prefix = lane.0.to_be_bytes();
+    let end = key_after_prefix(&prefix);
+    let end = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+    let rows = match after {
+        Some(after) => {
+            tables.scan(Table::DeadTasks, (Bound::Excluded(&key_of_dead(lane, after)[..]), end), Walk::Up)
+        }
+        None => tables.scan(Table::DeadTasks, (Bound::Included(&prefix[..]), end), Walk::Up),
+    };
+    rows.map(|(key, bytes)| {
+        let DeadRow { reason, at } = rows::decode(Table::DeadTasks, &key, &bytes);
+        let id = TaskId::from_key(&key[4..]).expect("a dead task's row ends with its id");
+        DeadTask { id, reason, at }
+    })
+}
+
+/// The row of a task that is not done.
+pub fn task(tables: &dyn Tables, id: TaskId) -> Option<Task> {
+    state::task(tables, id)
+}
+
+/// A task that is not done, with what its consumer gets; `row` reads one from wherever rows are.
+pub fn task_and_payload(
+    id: TaskId,
+    row: impl Fn(Table, &[u8]) -> Option<Vec<u8>>,
+) -> Option<(Task, Payload)> {
+    let mut task = Task::from_row(id, &row(Table::Tasks, &id.key())?);
+    let payload = match task.payload.take() {
+        Some(payload) => payload,
+        None => payload_from_row(id, &row(Table::Payloads, &id.key())?),
+    };
+    Some((task, payload))
+}

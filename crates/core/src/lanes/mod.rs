@@ -1,0 +1,21 @@
+//! lanes: single tasks, shared fairly between keys by weight; a backlog bounded by disk, not by memory.
+//!
+//! Reading order: `levels` (a task's place), `tasks` (what is said of a task, and its row), `state` (lanes, their ranks and
+//! keys in memory, and how they reach the tables), then the verbs: `open` (create and change lanes), `weigh` (weights of keys), `writer` (add),
+//! `settle` (complete and fail), `redrive` (dead tasks once more), `delayed` (tasks that are not due yet), `acks` (how far everything is done), `listing`
+//! (what people see); then the leader's memory: `reader` (the next tasks of one rank), `desk` (all lanes).
+
+pub mod acks;
+pub(crate) mod audit;
+pub mod delayed;
+pub mod desk;
+pub mod levels;
+pub mod listing;
+pub mod open;
+pub mod reader;
+pub mod redrive;
+pub(crate) mod settle;
+pub mod state;
+pub mod tasks;
+pub mod weigh;
+pub mod writer;

@@ -1,0 +1,71 @@
+//! Open: creating lanes, and changing what is said of them.
+
+use super::state::{LaneRow, LanesState};
+use crate::entry::{Applied, Effect, Outcome, Refusal};
+use crate::limits::{LANE_NAME_BYTES_MAX, LANES_MAX};
+use crate::tables::Tables;
+use crate::time::At;
+use minicbor::{Decode, Encode};
+use std::collections::BTreeMap;
+
+/// See [`Command::SetLane`](crate::entry::Command::SetLane).
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct SetLane {
+    /// The lane's name.
+    #[n(0)]
+    pub name: String,
+    /// Whether it is created if there is none.
+    #[n(1)]
+    pub may_create: bool,
+    /// Whether anything of it is handed out; none leaves it as it is.
+    #[n(2)]
+    pub is_paused: Option<bool>,
+    /// Whether it takes no more tasks; none leaves it as it is.
+    #[n(3)]
+    pub is_draining: Option<bool>,
+}
+
+/// Why a name is no lane's, as a sentence that says what to do.
+pub fn problem_of_name(name: &str) -> Option<String> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    let is_name = (1..=LANE_NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_plain);
+    (!is_name).then(|| {
+        format!(
+            "a lane's name has 1 to {LANE_NAME_BYTES_MAX} letters of a to z, A to Z, digits, `.`, `_` and `-`"
+        )
+    })
+}
+
+/// Applies it.
+pub(crate) fn set_lane(state: &mut LanesState, tables: &mut dyn Tables, at: At, it: &SetLane) -> Applied {
+    if let Some(problem) = problem_of_name(&it.name) {
+        return Applied::refused(Refusal::Malformed { problem });
+    }
+    let row = match state.by_name(&it.name) {
+        Some(lane) => lane.row().clone(),
+        None if !it.may_create => return Applied::refused(Refusal::LaneUnknown { lane: it.name.clone() }),
+        None if state.len() >= LANES_MAX => {
+            let problem =
+                format!("there are {LANES_MAX} lanes; use keys within a lane to tell tenants apart");
+            return Applied::refused(Refusal::Malformed { problem });
+        }
+        None => LaneRow {
+            number: state.next_number(),
+            created_at: at,
+            is_paused: false,
+            is_draining: false,
+            weights: BTreeMap::new(),
+        },
+    };
+
+    // Nothing below can be refused.
+    let row = LaneRow {
+        is_paused: it.is_paused.unwrap_or(row.is_paused),
+        is_draining: it.is_draining.unwrap_or(row.is_draining),
+        ..row
+    };
+    let (number, is_paused) = (row.number, row.is_paused);
+    state.set_lane(tables, &it.name, row);
+    let effect = Effect::LaneSet { lane: number, name: it.name.clone(), is_paused };
+    Applied { outcome: Outcome::LaneSet, effects: vec![effect] }
+}

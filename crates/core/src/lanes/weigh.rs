@@ -1,0 +1,55 @@
+//! Weigh: weights of keys that go before those that tasks come with.
+//!
+//! Invariants
+//! - A weight counts for every task that gets its level from then on; levels that are given stay.
+
+use super::levels::Weight;
+use super::state::LanesState;
+use crate::entry::{Applied, Outcome, Refusal};
+use crate::limits::{LANE_KEY_BYTES_MAX, LANE_WEIGHTS_MAX};
+use crate::tables::Tables;
+use minicbor::{Decode, Encode};
+use std::collections::BTreeMap;
+
+/// See [`Command::WeighKeys`](crate::entry::Command::WeighKeys).
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct WeighKeys {
+    /// The lane.
+    #[n(0)]
+    pub lane: String,
+    /// Keys and their weights; none for those that go by their tasks' weights again. Keys that are not named keep theirs.
+    #[n(1)]
+    pub weights: BTreeMap<String, Option<Weight>>,
+}
+
+/// Applies it.
+pub(crate) fn weigh_keys(state: &mut LanesState, tables: &mut dyn Tables, it: WeighKeys) -> Applied {
+    let Some(lane) = state.by_name(&it.lane) else {
+        return Applied::refused(Refusal::LaneUnknown { lane: it.lane });
+    };
+    let malformed = |problem: String| Applied::refused(Refusal::Malformed { problem });
+    let mut row = lane.row().clone();
+    for (key, weight) in it.weights {
+        if key.len() > LANE_KEY_BYTES_MAX {
+            return malformed(format!("a key has at most {LANE_KEY_BYTES_MAX} bytes"));
+        }
+        match weight {
+            Some(weight) => {
+                if let Some(problem) = weight.problem() {
+                    return malformed(problem);
+                }
+                row.weights.insert(key, weight);
+            }
+            None => drop(row.weights.remove(&key)),
+        }
+    }
+    if row.weights.len() > LANE_WEIGHTS_MAX {
+        return malformed(format!(
+            "at most {LANE_WEIGHTS_MAX} keys of a lane have a weight of their own; let tasks carry their weights instead"
+        ));
+    }
+
+    // Nothing below can be refused.
+    state.set_lane(tables, &it.lane, row);
+    Applied { outcome: Outcome::LaneSet, effects: Vec::new() }
+}

@@ -1,0 +1,91 @@
+//! The writer: gives tasks their levels and writes them down, in one step.
+//!
+//! Both happen inside apply, and the virtual time only grows there. So no level can be chosen against an ack level that has
+//! moved on before the task is written: between choosing and writing there is nothing.
+//!
+//! Invariants
+//! - `pass = max(V, finish tag of the key)`, and the key's finish tag becomes `pass + stride`.
+//! - A new task's level lies above the ack level.
+
+use super::delayed;
+use super::levels::{Level, RankName};
+use super::state::{LanesState, put_task};
+use super::tasks::{AddTasks, NewTask, Standing, Task, TaskId};
+use crate::entry::{Applied, Effect, Outcome, Refusal};
+use crate::tables::Tables;
+use crate::time::At;
+
+/// Why tasks cannot be added, apart from what is said of themselves.
+pub(crate) fn refusal(state: &LanesState, it: &AddTasks) -> Option<Refusal> {
+    match state.by_name(&it.lane) {
+        None => Some(Refusal::LaneUnknown { lane: it.lane.clone() }),
+        Some(lane) if lane.row().is_draining => Some(Refusal::LaneDraining { lane: it.lane.clone() }),
+        Some(_) => None,
+    }
+}
+
+/// Adds tasks to a lane that takes them; each gets the next id.
+pub(crate) fn add(
+    state: &mut LanesState,
+    tables: &mut dyn Tables,
+    at: At,
+    it: &AddTasks,
+    mut next_id: impl FnMut() -> TaskId,
+) -> Applied {
+    let lane = state.by_name(&it.lane).expect("the caller looked").row().number;
+    for handed_out in &it.handed_out {
+        state.advance(RankName { lane, priority: handed_out.priority }, handed_out.pass);
+    }
+    let (mut ids, mut effects) = (Vec::with_capacity(it.tasks.len()), Vec::with_capacity(it.tasks.len()));
+    for new in &it.tasks {
+        let id = next_id();
+        let name = RankName { lane, priority: new.priority };
+        state.count(name, |row| row.added += 1);
+        effects.push(match new.not_before {
+            Some(until) if until > at => {
+                let task = task_of(new, name, at, Standing::Delayed { until });
+                delayed::delay(state, tables, id, task, until)
+            }
+            Some(_) | None => {
+                let pass = state.charge(name, &new.key, new.weight);
+                put_task(tables, id, task_of(new, name, at, Standing::Waiting { pass }));
+                place(state, tables, name, &new.key, Level { pass, id })
+            }
+        });
+        ids.push(id);
+    }
+    Applied { outcome: Outcome::TasksAdded { tasks: ids.into_iter().collect() }, effects }
+}
+
+/// Puts a task into its place, and says so.
+pub(super) fn place(
+    state: &mut LanesState,
+    tables: &mut dyn Tables,
+    name: RankName,
+    key: &str,
+    level: Level,
+) -> Effect {
+    state.place(tables, name, key, level);
+    let lane = state.by_number(name.lane).expect("the task's lane is there");
+    let rank =
+        lane.ranks().find(|(priority, _)| *priority == name.priority).expect("it has just got a task").1;
+    let row = rank.row();
+    assert!(row.acked < Some(level), "a new task's level lies above the ack level");
+    Effect::TaskPlaced { rank: name, level, key: key.into(), virtual_time: row.virtual_time }
+}
+
+fn task_of(new: &NewTask, name: RankName, at: At, standing: Standing) -> Task {
+    Task {
+        lane: name.lane,
+        priority: name.priority,
+        key: new.key.clone(),
+        weight: new.weight,
+        standing,
+        added_at: at,
+        attempts_max: new.attempts_max,
+        retry_delay_ms: new.retry_delay_ms,
+        failures: 0,
+        failed: None,
+        payload: Some(new.payload.clone()),
+    }
+}

@@ -1,0 +1,132 @@
+//! The stored bytes of what lanes have: tasks, levels, keys, ranks.
+
+use crate::{BEGIN_MS, entry, lines_of, tables_of};
+use minicbor::bytes::ByteVec;
+use windlass_core::audit;
+use windlass_core::entry::{Command, Complete, Done, Fail, FailedAttempt, Lead, Outcome, Output};
+use windlass_core::ids::{Attempt, ChunkIndex, Epoch, Shard};
+use windlass_core::lanes::levels::Weight;
+use windlass_core::lanes::open::SetLane;
+use windlass_core::lanes::tasks::{AddTasks, HandedOut, NewTask, Payload};
+use windlass_core::lanes::weigh::WeighKeys;
+use windlass_core::machine::Machine;
+use windlass_core::tables::{MemoryTables, Table};
+use windlass_core::time::At;
+
+#[test]
+fn lanes_are_stored_in_these_rows_and_a_machine_opens_them_again() {
+    let machine = scripted_lanes();
+    audit::check(&machine);
+    let of_lanes = |line: &&str| TABLES.iter().any(|table| line.starts_with(&format!("{} ", table.name())));
+    let lines = lines_of(&machine);
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    for table in TABLES {
+        let is_there = lines.iter().any(|line| line.starts_with(&format!("{} ", table.name())));
+        assert!(is_there, "the script writes to {}", table.name());
+    }
+    let expected: Vec<String> = ROWS.iter().map(|row| row.replace("(09)", &"09".repeat(1_025))).collect();
+    let found: Vec<&str> = lines.iter().copied().filter(of_lanes).collect();
+    assert_eq!(found, expected, "found:\n{}", found.join("\n"));
+
+    let mut again = Machine::open(tables_of(&lines));
+    audit::check(&again);
+    assert!(again.lanes().all().eq(machine.lanes().all()));
+    again.flush();
+    assert_eq!(again.tables(), machine.tables(), "opening and flushing changes no row");
+}
+
+pub(crate) fn full_set_lane() -> SetLane {
+    SetLane { name: "mail".into(), may_create: true, is_paused: Some(false), is_draining: Some(true) }
+}
+
+pub(crate) fn full_add_tasks() -> AddTasks {
+    let full = NewTask {
+        key: "acme".into(),
+        weight: Weight::from_milli(2_500).expect("it is a weight"),
+        priority: 3,
+        payload: Payload::Inline(ByteVec::from(vec![7, 8])),
+        not_before: Some(At::from_ms(BEGIN_MS + 500)),
+        attempts_max: 2,
+        retry_delay_ms: 100,
+    };
+    let object = NewTask { payload: Payload::Object("inputs/1".into()), ..NewTask::new("") };
+    AddTasks {
+        lane: "mail".into(),
+        tasks: vec![full, object, NewTask::new("zeta")],
+        handed_out: vec![HandedOut { priority: 0, pass: 0 }, HandedOut { priority: 3, pass: 1 << 40 }],
+        idempotency_key: Some("order 18".into()),
+    }
+}
+
+pub(crate) fn full_weigh_keys() -> Command {
+    let weights = [("acme".to_owned(), Some(Weight::ONE)), ("zeta".to_owned(), None)];
+    Command::WeighKeys(WeighKeys { lane: "mail".into(), weights: weights.into() })
+}
+
+/// A machine after a script that writes every kind of row that lanes have.
+fn scripted_lanes() -> Machine<MemoryTables> {
+    let mut machine = Machine::open(MemoryTables::default());
+    let mut number = 0;
+    let mut apply = |command| {
+        number += 1;
+        let outcome = machine.apply(entry(number, command)).outcome;
+        machine.flush();
+        outcome
+    };
+    let ids = |outcome| match outcome {
+        Outcome::TasksAdded { tasks } => tasks.iter().collect::<Vec<_>>(),
+        other => panic!("the tasks are taken in, not answered with {other:?}"),
+    };
+    apply(Command::Lead(Lead { shard: Shard::default() }));
+    apply(Command::SetLane(SetLane { is_draining: None, ..full_set_lane() }));
+    apply(full_weigh_keys());
+    ids(apply(Command::AddTasks(full_add_tasks())));
+    let large = NewTask { payload: Payload::Inline(ByteVec::from(vec![9; 1_025])), ..NewTask::new("acme") };
+    let fragile = NewTask { attempts_max: 1, ..NewTask::new("acme") };
+    let tasks = vec![fragile, NewTask::new("acme"), large];
+    let handed_out = vec![HandedOut { priority: 0, pass: 0 }];
+    let add = AddTasks { lane: "mail".into(), tasks, handed_out, idempotency_key: None };
+    let added = ids(apply(Command::AddTasks(add)));
+    let attempt = Attempt::of_task(Epoch(1), 0);
+    let failed = vec![FailedAttempt { chunk: ChunkIndex(0), attempt, reason: "it broke".into() }];
+    apply(Command::Fail(Fail { submission: added[0], failed }));
+    let done = vec![Done { chunk: ChunkIndex(0), attempt, output: Output::Nothing }];
+    apply(Command::Complete(Complete { submission: added[1], done }));
+    machine
+}
+
+pub(crate) const TABLES: [Table; 9] = [
+    Table::Lanes,
+    Table::Ranks,
+    Table::LaneKeys,
+    Table::Tasks,
+    Table::Payloads,
+    Table::Levels,
+    Table::KeyLevels,
+    Table::DelayedTasks,
+    Table::DeadTasks,
+];
+
+/// All rows of these tables after their script, in order; `(09)` stands for 1,025 bytes of nine.
+const ROWS: &[&str] = &[
+    "lanes 6d61696c = 85011b000001977420dc02f4f4a16461636d651903e8",
+    "ranks 0000000100 = 881a00100000f6821a002000001b02ac73ba014000020300010501",
+    "ranks 0000000103 = 881b0000010000000000f6f60001000100",
+    "lane_keys 000000010000 = 821a0010000001",
+    "lane_keys 00000001000461636d65 = 821a0030000001",
+    "lane_keys 0000000100047a657461 = 821a0010000001",
+    "tasks 02ac73ba01000000 = 8b01036461636d651909c48201811b000001977420ddf41b000001977420dc0402186400f6820181420708",
+    "tasks 02ac73ba01000001 = 8b0100601903e8820081001b000001977420dc04051903e800f682028168696e707574732f31",
+    "tasks 02ac73ba01000002 = 8b0100647a6574611903e8820081001b000001977420dc04051903e800f6820080",
+    "tasks 02ac73ba01400000 = 8b01006461636d651903e88202801b000001977420dc05011903e80182011b8000000000000000820080",
+    "tasks 02ac73ba01400002 = 8901006461636d651903e88200811a002000001b000001977420dc05051903e800",
+    "payloads 02ac73ba01400002 = 820181590401(09)",
+    "levels 0000000100000000000000000002ac73ba01000001 = ",
+    "levels 0000000100000000000000000002ac73ba01000002 = 7a657461",
+    "levels 0000000100000000000020000002ac73ba01400002 = 61636d65",
+    "key_levels 000000010000000000000000000002ac73ba01000001 = ",
+    "key_levels 00000001000461636d65000000000020000002ac73ba01400002 = ",
+    "key_levels 0000000100047a657461000000000000000002ac73ba01000002 = ",
+    "delayed_tasks 000001977420ddf402ac73ba01000000 = ",
+    "dead_tasks 0000000102ac73ba01400000 = 826869742062726f6b651b000001977420dc06",
+];

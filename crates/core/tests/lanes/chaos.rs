@@ -1,0 +1,450 @@
+//! Everything at once, by chance: adds, hand-outs, reports on time and late, losses, pauses, restarts, crashes, and errands
+//! that take their time. A naive model says what each entry gives; the oracles look at each hand-out; the audit recounts
+//! everything after each step.
+
+use crate::leader::{BEGIN, Held, LANE, Leader, complete, fail, name_of};
+use crate::model::{Known, Model};
+use crate::oracles::{Seen, Watch};
+use crate::sequences;
+use windlass_core::batch::reserver::{Holder, LostTooOften, SessionId, Standing as Stands};
+use windlass_core::entry::{Applied, Command, Effect, Entry, Lead};
+use windlass_core::ids::{Epoch, Shard};
+use windlass_core::lanes::desk::Errand;
+use windlass_core::lanes::levels::{Level, RankName, Weight};
+use windlass_core::lanes::open::SetLane;
+use windlass_core::lanes::reader::Placed;
+use windlass_core::lanes::redrive::Redrive;
+use windlass_core::lanes::tasks::{NewTask, Standing, TaskId};
+use windlass_core::lanes::weigh::WeighKeys;
+use windlass_core::machine::Machine;
+use windlass_core::seeded::Seeded;
+use windlass_core::tables::{MemoryTables, Table};
+
+const LANES: [&str; 2] = [LANE, "post"];
+const KEYS: [&str; 6] = ["", "a", "b", "ab", "acme", "zeta"];
+const WEIGHTS_MILLI: [u32; 7] = [1_000, 2_000, 500, 333, 7_000, 100_000, 1];
+
+#[test]
+fn lanes_keep_every_promise_whatever_happens() {
+    sequences::run("lanes_keep_every_promise_whatever_happens", 300, |seed| play(seed, 150, false));
+}
+
+#[test]
+fn nothing_is_lost_or_given_twice_if_the_leader_hears_of_everything_late() {
+    let name = "nothing_is_lost_or_given_twice_if_the_leader_hears_of_everything_late";
+    sequences::run(name, 300, |seed| play(seed, 150, true));
+}
+
+fn play(seed: u64, steps: usize, is_late: bool) {
+    let mut chaos = Chaos::new(seed, is_late);
+    for _ in 0..steps {
+        chaos.step();
+    }
+    chaos.end();
+}
+
+pub(crate) struct Chaos {
+    leader: Leader,
+    model: Model,
+    watch: Watch,
+    chance: Seeded,
+    weights: Vec<Weight>,
+    is_late: bool,
+    held: Vec<Held>,
+    /// Tokens of those who do not hold their task any more, as far as anybody knows.
+    lost: Vec<Held>,
+    too_often: Vec<LostTooOften>,
+    /// The rows at some point, and every entry since.
+    saved: MemoryTables,
+    since: Vec<Entry>,
+    last_add: Option<Entry>,
+}
+
+impl Chaos {
+    fn new(seed: u64, is_late: bool) -> Chaos {
+        let mut chance = Seeded::new(seed);
+        let tasks = 2 + pick(&mut chance, 8);
+        let reload_at = pick(&mut chance, tasks);
+        let weights: Vec<Weight> = KEYS
+            .iter()
+            .map(|_| {
+                Weight::from_milli(WEIGHTS_MILLI[pick(&mut chance, WEIGHTS_MILLI.len())]).expect("a weight")
+            })
+            .collect();
+        let mut leader = Leader::new(tasks, reload_at);
+        leader.machine = Machine::open(MemoryTables::default());
+        let mut chaos = Chaos {
+            leader,
+            model: Model::default(),
+            watch: Watch::new(weights.iter().map(|weight| weight.stride()).collect()),
+            chance,
+            weights,
+            is_late,
+            held: Vec::new(),
+            lost: Vec::new(),
+            too_often: Vec::new(),
+            saved: MemoryTables::default(),
+            since: Vec::new(),
+            last_add: None,
+        };
+        chaos.restart();
+        for name in LANES {
+            let set = SetLane { name: name.into(), may_create: true, is_paused: None, is_draining: None };
+            chaos.apply(Command::SetLane(set));
+        }
+        chaos.leader.is_late = is_late;
+        chaos
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        pick(&mut self.chance, bound)
+    }
+
+    fn step(&mut self) {
+        match self.below(100) {
+            0..20 => self.add(),
+            20..42 => self.reserve(),
+            42..56 => self.settle_one(),
+            56..60 => self.put_back(),
+            60..62 => self.settle_late(),
+            62..64 => self.set_lane(),
+            64..80 => self.run_errand(),
+            80..84 => self.pass_time(),
+            84 => self.restart(),
+            85..87 => self.crash(),
+            87..89 => self.leader.reserver.desk_mut().note_all(),
+            89..91 => self.redrive(),
+            91..93 => self.deliver_again(),
+            // The oracles know one weight of each key.
+            95 if self.is_late => self.weigh(),
+            93..95 => self.be_fenced(),
+            _ => {
+                let count = self.below(4);
+                self.leader.tell(count);
+            }
+        }
+        self.reconcile();
+        self.leader.audit();
+    }
+
+    fn apply(&mut self, command: Command) -> Applied {
+        let entry = self.leader.entry(command);
+        self.apply_entry(entry)
+    }
+
+    fn apply_entry(&mut self, entry: Entry) -> Applied {
+        self.since.push(entry.clone());
+        let applied = self.leader.apply_entry(entry.clone());
+        let expected = self.model.apply(&entry, &applied);
+        assert_eq!(applied, expected, "after {entry:?}");
+        self.model.agrees(self.leader.machine.lanes());
+        if !self.is_late {
+            applied.effects.iter().for_each(|effect| self.follow(effect));
+        }
+        applied
+    }
+
+    fn follow(&mut self, effect: &Effect) {
+        match effect {
+            Effect::TaskPlaced { rank, level, key, virtual_time } => {
+                self.watch.pass_time(*rank, *virtual_time);
+                let Known { is_charged, was_delayed, .. } = self.model.tasks[&level.id];
+                let key = KEYS.iter().position(|it| **it == **key).expect("it is one of the keys");
+                self.watch.placed(*rank, *level, Seen::new(key, is_charged, !was_delayed));
+            }
+            Effect::TaskUnplaced { rank, level, .. } => {
+                self.watch.unplaced(*rank, *level);
+                self.watch.pass_time(*rank, self.model.virtual_time(*rank));
+            }
+            _ => {}
+        }
+    }
+
+    fn add(&mut self) {
+        let tasks = (0..1 + self.below(6)).map(|_| self.new_task()).collect();
+        let lane = LANES[usize::from(self.below(8) == 0)];
+        let mut add = self.leader.stamped(lane, tasks);
+        if self.below(10) == 0 {
+            add.idempotency_key = Some(format!("key {}", self.below(3)));
+            add.tasks.truncate(1);
+            add.tasks[0] = NewTask::new(KEYS[1]);
+            add.tasks[0].weight = self.weights[1];
+        }
+        let entry = self.leader.entry(Command::AddTasks(add));
+        self.last_add = Some(entry.clone());
+        self.apply_entry(entry);
+    }
+
+    fn new_task(&mut self) -> NewTask {
+        // Mostly few keys, so that each has several tasks.
+        let key = if self.below(4) == 0 { self.below(KEYS.len()) } else { 1 + self.below(2) };
+        let delay = [0, 0, 0, 0, 0, 0, 1, 700][self.below(8)];
+        NewTask {
+            weight: self.weights[key],
+            priority: [0, 0, 0, 0, 0, 1, 9][self.below(7)],
+            not_before: (delay > 0).then(|| self.leader.now.after_ms(delay)),
+            attempts_max: 1 + [0, 1, 1, 4][self.below(4)],
+            retry_delay_ms: [0, 0, 1, 900][self.below(4)],
+            ..NewTask::new(KEYS[key])
+        }
+    }
+
+    fn reserve(&mut self) {
+        let holder = match self.below(4) {
+            0 => Holder::Lease { until: self.leader.now.after_ms(500) },
+            number => Holder::Session(SessionId(number as u64)),
+        };
+        let (lane, max) = (LANES[usize::from(self.below(8) == 0)], 1 + self.below(4));
+        for held in self.leader.reserve_of(lane, holder, max) {
+            assert!(self.held.iter().all(|it| it.id != held.id), "task {} is out already", held.id);
+            if !self.is_late {
+                let (rank, level) = self.place_of(held.id).expect("what goes out has a place");
+                self.watch.handed_out(rank, level);
+            }
+            self.held.push(held);
+        }
+    }
+
+    fn place_of(&self, id: TaskId) -> Option<(RankName, Level)> {
+        let known = self.model.tasks.get(&id)?;
+        match known.standing {
+            Standing::Waiting { pass } => Some((known.rank, Level { pass, id })),
+            Standing::Delayed { .. } | Standing::Dead => None,
+        }
+    }
+
+    fn settle_one(&mut self) {
+        if self.held.is_empty() {
+            return;
+        }
+        let nth = self.below(self.held.len());
+        let held = self.held[nth];
+        let command = if self.below(4) == 0 { fail(held.id, held.token.attempt) } else { complete(held) };
+        self.apply(command);
+    }
+
+    /// Somebody gives back, vanishes, or has vanished often.
+    fn put_back(&mut self) {
+        match self.below(4) {
+            0 => {
+                let session = SessionId(1 + self.below(3) as u64);
+                let now = self.leader.now;
+                let too_often = self.leader.reserver.lose_session(session, now);
+                self.too_often.extend(too_often);
+            }
+            1 => {
+                let session = SessionId(1 + self.below(3) as u64);
+                self.leader.reserver.release_session(session);
+            }
+            2 => {
+                if let Some(LostTooOften { chunk, attempt, .. }) = self.too_often.pop() {
+                    self.apply(fail(chunk.submission, attempt));
+                }
+            }
+            _ if self.held.is_empty() => {}
+            _ => {
+                let nth = self.below(self.held.len());
+                let held = self.held[nth];
+                self.leader.reserver.release(name_of(held.id), held.token);
+            }
+        }
+    }
+
+    /// A report of somebody who does not hold the task any more.
+    fn settle_late(&mut self) {
+        if self.lost.is_empty() {
+            return;
+        }
+        let nth = self.below(self.lost.len());
+        let held = self.lost[nth];
+        let command = if self.below(2) == 0 { fail(held.id, held.token.attempt) } else { complete(held) };
+        self.apply(command);
+    }
+
+    fn set_lane(&mut self) {
+        let mut some = || [None, Some(false), Some(false), Some(true)][pick(&mut self.chance, 4)];
+        let (is_paused, is_draining) = (some(), some());
+        let name = LANES[self.below(2)].into();
+        self.apply(Command::SetLane(SetLane { name, may_create: false, is_paused, is_draining }));
+    }
+
+    /// One step of one errand. What is noted may be lost on its way; what is read must come back.
+    fn run_errand(&mut self) {
+        self.leader.collect_errands();
+        let asked = self.leader.errands.len();
+        match self.below(asked + self.leader.looked.len() + 1) {
+            nth if nth < asked => match self.leader.errands.swap_remove(nth) {
+                Errand::Note(ack) if self.below(3) > 0 => {
+                    self.apply(Command::Ack(ack));
+                }
+                Errand::Note(_) => {}
+                read => self.leader.go_for(read),
+            },
+            nth if nth - asked < self.leader.looked.len() => {
+                let looked = self.leader.looked.swap_remove(nth - asked);
+                self.leader.deliver(looked);
+            }
+            _ => {}
+        }
+    }
+
+    fn pass_time(&mut self) {
+        self.leader.now = self.leader.now.after_ms([1, 10, 600, 1_500][self.below(4)]);
+        let now = self.leader.now;
+        let too_often = self.leader.reserver.tick(now);
+        self.too_often.extend(too_often);
+        if self.leader.reserver.desk_mut().take_due(now) {
+            self.apply(Command::ReleaseTasks);
+        }
+    }
+
+    fn restart(&mut self) {
+        let lead = self.leader.entry(Command::Lead(Lead { shard: Shard::default() }));
+        let epoch = Epoch(lead.epoch.0 + 1);
+        self.leader.is_audited = false;
+        self.apply_entry(Entry { epoch, ..lead });
+        self.leader.is_audited = true;
+        self.leader.machine = Machine::open(self.leader.machine.tables().clone());
+        self.leader.take_charge();
+        self.too_often.clear();
+        self.watch.restart(|rank| self.model.virtual_time(rank));
+        let before = std::mem::take(&mut self.held);
+        for held in before {
+            match self.place_of(held.id) {
+                Some((rank, level)) if self.below(3) == 0 => self.reassert(held, rank, level),
+                _ => self.lost.push(held),
+            }
+        }
+    }
+
+    fn reassert(&mut self, held: Held, rank: RankName, level: Level) {
+        let placed = Placed { level, key: self.model.tasks[&held.id].key.as_str().into() };
+        let session = SessionId(1 + self.below(3) as u64);
+        let standing = self.leader.reserver.reassert_task(session, rank, placed, held.token);
+        assert_eq!(standing, Stands::Holds);
+        self.held.push(held);
+        if !self.is_late {
+            self.watch.held(rank, level);
+        }
+    }
+
+    /// What was not saved is gone, and comes back from the log, the same to the last byte.
+    fn crash(&mut self) {
+        let mut machine = Machine::open(self.saved.clone());
+        for entry in self.since.drain(..) {
+            machine.apply(entry);
+            if self.chance.below(3) == 0 {
+                machine.flush();
+            }
+        }
+        machine.flush();
+        assert_eq!(machine.tables(), self.leader.machine.tables(), "what is replayed is what was there");
+        self.saved = machine.tables().clone();
+        self.leader.machine = machine;
+    }
+
+    fn redrive(&mut self) {
+        let dead = self.model.tasks.iter().filter(|(_, known)| known.standing == Standing::Dead);
+        let mut tasks: Vec<TaskId> = dead.map(|(id, _)| *id).collect();
+        tasks.extend(self.model.tasks.keys().next());
+        tasks.truncate(self.below(4));
+        let lane = LANES[self.below(2)].into();
+        self.apply(Command::Redrive(Redrive { lane, tasks }));
+    }
+
+    fn weigh(&mut self) {
+        let weight = WEIGHTS_MILLI[self.below(WEIGHTS_MILLI.len())];
+        let weight = Weight::from_milli(weight).filter(|_| self.below(3) > 0);
+        let (lane, key) = (LANES[self.below(2)], KEYS[self.below(KEYS.len())]);
+        self.apply(Command::WeighKeys(WeighKeys {
+            lane: lane.into(),
+            weights: [(key.into(), weight)].into(),
+        }));
+    }
+
+    /// The log may deliver twice, and a broken sender may send something else under the same name.
+    fn deliver_again(&mut self) {
+        let Some(entry) = self.last_add.clone().filter(|it| it.epoch == self.leader.machine.epoch()) else {
+            return;
+        };
+        let mut again = Entry { at: self.leader.now, ..entry };
+        if let Command::AddTasks(add) = &mut again.command {
+            add.handed_out.iter_mut().for_each(|it| it.pass /= 2);
+            if self.below(3) == 0 {
+                add.tasks[0].attempts_max += 1;
+            }
+        }
+        self.apply_entry(again);
+    }
+
+    /// An entry of a leadership that has ended changes nothing.
+    fn be_fenced(&mut self) {
+        let command = match self.last_add.clone() {
+            Some(add) if self.below(2) == 0 => add.command,
+            _ => Command::ReleaseTasks,
+        };
+        let entry = self.leader.entry(command);
+        let entry = Entry { epoch: Epoch(entry.epoch.0 - 1), ..entry };
+        let before = self.leader.machine.tables().clone();
+        let applied = self.leader.apply_entry(entry);
+        assert!(applied.effects.is_empty(), "{applied:?}");
+        assert_eq!(*self.leader.machine.tables(), before);
+    }
+
+    /// Finds out who holds what.
+    fn reconcile(&mut self) {
+        let reserver = &self.leader.reserver;
+        let holds = |held: &Held| reserver.standing(name_of(held.id), held.token) == Stands::Holds;
+        let (held, lost) = std::mem::take(&mut self.held).into_iter().partition(holds);
+        self.held = held;
+        self.lost.extend::<Vec<Held>>(lost);
+        if self.is_late {
+            return;
+        }
+        for id in self.watch.out() {
+            if !self.leader.reserver.desk().is_out(id) {
+                self.watch.put_back(id);
+            }
+        }
+        let due = self.leader.reserver.desk().next_due();
+        let first = self.model.next_due();
+        assert!(first.is_none() || (due.is_some() && due <= first), "{first:?} is due, {due:?} is known");
+    }
+
+    /// Whatever happened: everything that is there goes out and can be done, and then nothing is left.
+    fn end(&mut self) {
+        self.leader.is_late = false;
+        self.leader.tell(usize::MAX);
+        for name in LANES {
+            let set =
+                SetLane { name: name.into(), may_create: false, is_paused: Some(false), is_draining: None };
+            self.apply(Command::SetLane(set));
+        }
+        self.reconcile();
+        for _ in 0..10_000 {
+            let is_over = self.model.tasks.values().all(|known| known.standing == Standing::Dead);
+            if is_over {
+                break;
+            }
+            self.run_errand();
+            self.reserve();
+            self.pass_time();
+            self.reconcile();
+            for held in std::mem::take(&mut self.held) {
+                self.apply(complete(held));
+            }
+            self.reconcile();
+        }
+        let left = self.model.tasks.len();
+        let dead = self.model.tasks.values().filter(|known| known.standing == Standing::Dead).count();
+        assert_eq!(left, dead, "everything that did not die was done: {:?}", self.model.tasks);
+        assert_eq!(self.leader.rows(Table::Levels), 0);
+        assert_eq!(self.leader.rows(Table::Tasks), dead);
+        assert!(self.is_late || self.watch.waiting() == 0);
+        assert!(self.leader.now >= BEGIN);
+    }
+}
+
+fn pick(chance: &mut Seeded, bound: usize) -> usize {
+    usize::try_from(chance.below(bound as u64)).expect("it is below a small number")
+}

@@ -1,0 +1,13 @@
+//! The lanes: fair, exact after every restart, and never stuck.
+//!
+//! `model` says naively what each entry gives, `oracles` what a fair lane shows, `leader` is the shell around a machine and
+//! its desk; `chaos` and `fairness` play by chance, `sequences` says how to replay a seed that fails; the rest are stories.
+
+mod chaos;
+mod fairness;
+mod leader;
+mod model;
+mod oracles;
+mod regressions;
+mod sequences;
+mod stories;

@@ -1,0 +1,335 @@
+//! The naive model of the lanes: it never forgets a key, and knows nothing of readers, buffers and ack levels.
+
+use std::collections::BTreeMap;
+use windlass_core::entry::{Applied, Command, Effect, Entry, Fail, FailedAttempt, Outcome, Refusal, Settled};
+use windlass_core::ids::Attempt;
+use windlass_core::lanes::acks::Ack;
+use windlass_core::lanes::levels::{LaneNumber, Level, RankName, Weight};
+use windlass_core::lanes::open::SetLane;
+use windlass_core::lanes::redrive::Redrive;
+use windlass_core::lanes::state::{LanesState, RankRow};
+use windlass_core::lanes::tasks::{AddTasks, NewTask, Standing, TaskId};
+use windlass_core::lanes::weigh::WeighKeys;
+use windlass_core::limits::{RETRY_DELAY_MS_MAX, TASKS_DUE_PER_COMMAND_MAX};
+use windlass_core::time::At;
+
+/// What is known of a task that is not done.
+#[derive(Debug, Clone)]
+pub(crate) struct Known {
+    pub(crate) rank: RankName,
+    pub(crate) key: String,
+    pub(crate) weight: Weight,
+    pub(crate) standing: Standing,
+    pub(crate) failed: Option<Attempt>,
+    /// It is not in the order in which it was added any more, or never was.
+    pub(crate) was_delayed: bool,
+    /// Its place was charged to its key.
+    pub(crate) is_charged: bool,
+    failures: u32,
+    attempts_max: u32,
+    retry_delay_ms: u64,
+}
+
+#[derive(Debug)]
+struct KnownLane {
+    number: LaneNumber,
+    is_paused: bool,
+    is_draining: bool,
+    weights: BTreeMap<String, Weight>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Model {
+    at: At,
+    lanes: BTreeMap<String, KnownLane>,
+    pub(crate) tasks: BTreeMap<TaskId, Known>,
+    ranks: BTreeMap<RankName, RankRow>,
+    finishes: BTreeMap<(RankName, String), u64>,
+    replies: BTreeMap<String, (String, Vec<NewTask>, Outcome)>,
+}
+
+impl Model {
+    /// What applying the entry should give. Of ids the model knows only that they grow.
+    pub(crate) fn apply(&mut self, entry: &Entry, gave: &Applied) -> Applied {
+        self.at = self.at.max(entry.at);
+        match &entry.command {
+            Command::Lead(_) => answered(Outcome::Led { epoch: entry.epoch }),
+            Command::SetLane(it) => self.set_lane(it),
+            Command::AddTasks(it) => self.add(entry, it, gave),
+            Command::Ack(it) => self.ack(it),
+            Command::WeighKeys(it) => self.weigh(it),
+            Command::ReleaseTasks => self.release(),
+            Command::Redrive(it) => self.redrive(it),
+            Command::Complete(it) => {
+                let mut effects = Vec::new();
+                let settled = it.done.iter().map(|_| self.complete(it.submission, &mut effects)).collect();
+                Applied { outcome: Outcome::Settled(settled), effects }
+            }
+            Command::Fail(Fail { submission, failed }) => {
+                let mut effects = Vec::new();
+                let settled = failed.iter().map(|one| self.fail(*submission, one, &mut effects)).collect();
+                Applied { outcome: Outcome::Settled(settled), effects }
+            }
+            other => panic!("no lane knows {other:?}"),
+        }
+    }
+
+    fn set_lane(&mut self, it: &SetLane) -> Applied {
+        if !self.lanes.contains_key(&it.name) && !it.may_create {
+            return Applied::refused(Refusal::LaneUnknown { lane: it.name.clone() });
+        }
+        let number = LaneNumber(self.lanes.len() as u32 + 1);
+        let lane = self.lanes.entry(it.name.clone());
+        let weights = BTreeMap::new();
+        let lane = lane.or_insert(KnownLane { number, is_paused: false, is_draining: false, weights });
+        lane.is_paused = it.is_paused.unwrap_or(lane.is_paused);
+        lane.is_draining = it.is_draining.unwrap_or(lane.is_draining);
+        let (lane, is_paused) = (lane.number, lane.is_paused);
+        let effects = vec![Effect::LaneSet { lane, name: it.name.clone(), is_paused }];
+        Applied { outcome: Outcome::LaneSet, effects }
+    }
+
+    fn add(&mut self, entry: &Entry, it: &AddTasks, gave: &Applied) -> Applied {
+        if let Some(problem) = it.problem() {
+            return Applied::refused(Refusal::Malformed { problem });
+        }
+        let request = match &it.idempotency_key {
+            Some(key) => format!("key {key}"),
+            None => format!("sent {:?} {:?}", entry.sender, entry.token),
+        };
+        if let Some((lane, tasks, outcome)) = self.replies.get(&request) {
+            let is_same = *lane == it.lane && *tasks == it.tasks;
+            let other = || Outcome::Refused(Refusal::IdempotencyKeyReused);
+            return answered(if is_same { outcome.clone() } else { other() });
+        }
+        let Some(lane) = self.lanes.get(&it.lane) else {
+            return Applied::refused(Refusal::LaneUnknown { lane: it.lane.clone() });
+        };
+        if lane.is_draining {
+            return Applied::refused(Refusal::LaneDraining { lane: it.lane.clone() });
+        }
+        let number = lane.number;
+        for handed_out in &it.handed_out {
+            self.advance(RankName { lane: number, priority: handed_out.priority }, handed_out.pass);
+        }
+        let Outcome::TasksAdded { tasks: ids } = &gave.outcome else { panic!("{:?}", gave.outcome) };
+        assert_eq!(ids.iter().count(), it.tasks.len());
+        assert!(ids.iter().is_sorted());
+        let effects = ids.iter().zip(&it.tasks).map(|(id, new)| self.add_one(number, id, new)).collect();
+        let outcome = gave.outcome.clone();
+        self.replies.insert(request, (it.lane.clone(), it.tasks.clone(), outcome.clone()));
+        Applied { outcome, effects }
+    }
+
+    fn add_one(&mut self, lane: LaneNumber, id: TaskId, new: &NewTask) -> Effect {
+        let rank = RankName { lane, priority: new.priority };
+        let until = new.not_before.filter(|until| *until > self.at);
+        self.row(rank).added += 1;
+        let known = Known {
+            rank,
+            key: new.key.clone(),
+            weight: new.weight,
+            standing: Standing::Dead,
+            failed: None,
+            was_delayed: until.is_some(),
+            is_charged: true,
+            failures: 0,
+            attempts_max: new.attempts_max,
+            retry_delay_ms: new.retry_delay_ms,
+        };
+        assert!(self.tasks.insert(id, known).is_none(), "an id is given once");
+        match until {
+            Some(until) => self.delay(id, until),
+            None => self.charge_and_place(id),
+        }
+    }
+
+    fn delay(&mut self, id: TaskId, until: At) -> Effect {
+        self.known(id).standing = Standing::Delayed { until };
+        let rank = self.known(id).rank;
+        self.row(rank).delayed += 1;
+        Effect::TaskDelayed { until }
+    }
+
+    fn charge_and_place(&mut self, id: TaskId) -> Effect {
+        let Known { rank, key, weight, .. } = self.known(id).clone();
+        let finish = self.finishes.get(&(rank, key.clone())).copied().unwrap_or(0);
+        let pass = finish.max(self.row(rank).virtual_time);
+        let lane = self.lanes.values().find(|lane| lane.number == rank.lane);
+        let weight = lane.and_then(|lane| lane.weights.get(&key)).copied().unwrap_or(weight);
+        self.finishes.insert((rank, key), pass + weight.stride());
+        self.known(id).is_charged = true;
+        self.place(id, pass)
+    }
+
+    fn place(&mut self, id: TaskId, pass: u64) -> Effect {
+        let known = self.known(id);
+        known.standing = Standing::Waiting { pass };
+        let (rank, key, level) = (known.rank, known.key.as_str().into(), Level { pass, id });
+        let row = self.row(rank);
+        row.waiting += 1;
+        row.highest = row.highest.max(Some(level));
+        Effect::TaskPlaced { rank, level, key, virtual_time: row.virtual_time }
+    }
+
+    fn advance(&mut self, rank: RankName, pass: u64) {
+        if pass > 0 {
+            let row = self.row(rank);
+            row.virtual_time = row.virtual_time.max(pass);
+        }
+    }
+
+    fn take_out(&mut self, id: TaskId, pass: u64, is_done: bool) -> Effect {
+        let rank = self.known(id).rank;
+        self.row(rank).waiting -= 1;
+        self.advance(rank, pass);
+        Effect::TaskUnplaced { rank, level: Level { pass, id }, is_done }
+    }
+
+    fn complete(&mut self, id: TaskId, effects: &mut Vec<Effect>) -> Settled {
+        let Some(known) = self.tasks.get(&id).cloned() else {
+            effects.push(Effect::TaskGone { task: id });
+            return Settled::AlreadyDone;
+        };
+        effects.push(match known.standing {
+            Standing::Waiting { pass } => self.take_out(id, pass, true),
+            Standing::Delayed { .. } => {
+                self.row(known.rank).delayed -= 1;
+                Effect::TaskGone { task: id }
+            }
+            Standing::Dead => {
+                self.row(known.rank).dead -= 1;
+                Effect::TaskGone { task: id }
+            }
+        });
+        self.row(known.rank).done += 1;
+        self.tasks.remove(&id);
+        Settled::Accepted
+    }
+
+    fn fail(&mut self, id: TaskId, it: &FailedAttempt, effects: &mut Vec<Effect>) -> Settled {
+        let Some(known) = self.tasks.get(&id).cloned() else {
+            effects.push(Effect::TaskGone { task: id });
+            return Settled::AlreadyDone;
+        };
+        let Standing::Waiting { pass } = known.standing else { return Settled::AlreadyFailed };
+        if known.failed.is_some_and(|before| before >= it.attempt) {
+            return Settled::AlreadyFailed;
+        }
+        effects.push(self.take_out(id, pass, false));
+        let failures = known.failures + 1;
+        let now = self.known(id);
+        (now.failures, now.failed) = (failures, Some(it.attempt));
+        (now.was_delayed, now.is_charged) = (true, false);
+        if failures < known.attempts_max {
+            let delay = (0..failures - 1).fold(known.retry_delay_ms, |delay, _| delay * 2);
+            effects.push(self.delay(id, self.at.after_ms(delay.min(RETRY_DELAY_MS_MAX))));
+        } else {
+            now.standing = Standing::Dead;
+            self.row(known.rank).dead += 1;
+        }
+        Settled::Accepted
+    }
+
+    fn delayed(&self) -> impl Iterator<Item = (At, TaskId)> {
+        self.tasks.iter().filter_map(|(id, known)| match known.standing {
+            Standing::Delayed { until } => Some((until, *id)),
+            Standing::Waiting { .. } | Standing::Dead => None,
+        })
+    }
+
+    /// When the first delayed task is due.
+    pub(crate) fn next_due(&self) -> Option<At> {
+        self.delayed().min().map(|(until, _)| until)
+    }
+
+    fn release(&mut self) -> Applied {
+        let mut due: Vec<_> = self.delayed().filter(|(until, _)| *until <= self.at).collect();
+        due.sort_unstable();
+        due.truncate(TASKS_DUE_PER_COMMAND_MAX);
+        let mut effects = Vec::new();
+        for (_, id) in &due {
+            let Known { rank, failures, .. } = *self.known(*id);
+            let row = self.row(rank);
+            row.delayed -= 1;
+            let now = row.virtual_time;
+            effects.push(if failures > 0 { self.place(*id, now) } else { self.charge_and_place(*id) });
+        }
+        effects.extend(self.next_due().map(|until| Effect::TaskDelayed { until }));
+        Applied { outcome: Outcome::TasksReleased { tasks: due.len() as u64 }, effects }
+    }
+
+    fn redrive(&mut self, it: &Redrive) -> Applied {
+        let Some(lane) = self.lanes.get(&it.lane).map(|lane| lane.number) else {
+            return Applied::refused(Refusal::LaneUnknown { lane: it.lane.clone() });
+        };
+        let mut effects = Vec::new();
+        for id in &it.tasks {
+            let is_dead = |known: &&Known| known.rank.lane == lane && known.standing == Standing::Dead;
+            let Some(rank) = self.tasks.get(id).filter(is_dead).map(|known| known.rank) else { continue };
+            self.row(rank).dead -= 1;
+            self.known(*id).failures = 0;
+            effects.push(self.charge_and_place(*id));
+        }
+        Applied { outcome: Outcome::Redriven { tasks: effects.len() as u64 }, effects }
+    }
+
+    fn weigh(&mut self, it: &WeighKeys) -> Applied {
+        let Some(lane) = self.lanes.get_mut(&it.lane) else {
+            return Applied::refused(Refusal::LaneUnknown { lane: it.lane.clone() });
+        };
+        for (key, weight) in &it.weights {
+            match weight {
+                Some(weight) => lane.weights.insert(key.clone(), *weight),
+                None => lane.weights.remove(key),
+            };
+        }
+        answered(Outcome::LaneSet)
+    }
+
+    fn ack(&mut self, it: &Ack) -> Applied {
+        let rank = RankName { lane: it.lane, priority: it.priority };
+        if let Some(row) = self.ranks.get_mut(&rank)
+            && it.level.pass < row.virtual_time
+        {
+            row.acked = row.acked.max(Some(it.level));
+        }
+        answered(Outcome::Noted)
+    }
+
+    /// Whether the machine says of its lanes what the model says, to the last count.
+    pub(crate) fn agrees(&self, lanes: &LanesState) {
+        let said = lanes
+            .all()
+            .map(|lane| (lane.name(), lane.row().number, lane.row().is_paused, lane.row().is_draining));
+        assert!(said.eq(self.lanes.iter().map(|(name, it)| (
+            &**name,
+            it.number,
+            it.is_paused,
+            it.is_draining
+        ))));
+        let ranks = lanes.all().flat_map(|lane| {
+            let name = |priority| RankName { lane: lane.row().number, priority };
+            lane.ranks().map(move |(priority, rank)| (name(priority), *rank.row()))
+        });
+        let ranks: BTreeMap<_, _> = ranks.collect();
+        assert_eq!(ranks, self.ranks, "virtual times, ack levels and counts");
+    }
+
+    fn known(&mut self, id: TaskId) -> &mut Known {
+        self.tasks.get_mut(&id).expect("the caller looked")
+    }
+
+    fn row(&mut self, rank: RankName) -> &mut RankRow {
+        self.ranks.entry(rank).or_default()
+    }
+
+    /// A rank's virtual time.
+    pub(crate) fn virtual_time(&self, rank: RankName) -> u64 {
+        self.ranks.get(&rank).map_or(0, |row| row.virtual_time)
+    }
+}
+
+fn answered(outcome: Outcome) -> Applied {
+    Applied { outcome, effects: Vec::new() }
+}

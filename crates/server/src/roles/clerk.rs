@@ -1,0 +1,76 @@
+//! The Clerk: does the errands of lanes. It reads their next tasks from the tables, notes in the log how far everything is
+//! done, and has delayed tasks given their places when they are due.
+//!
+//! Invariants
+//! - A read sees every task that the Dispatcher was told of before it asked.
+//! - Nothing that one errand waits for holds up another.
+
+use crate::roles::dispatcher::{Event, LaneErrand};
+use crate::service::Service;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use windlass_core::entry::{Command, Outcome};
+use windlass_core::ids::Epoch;
+use windlass_core::lanes::acks::levels_above;
+use windlass_core::lanes::desk::Errand;
+use windlass_core::lanes::levels::RankName;
+use windlass_core::lanes::reader::{Placed, Read};
+use windlass_order::Order;
+
+/// How long to wait before delayed tasks are tried again, if the log could not take the command.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+
+/// Does errands as they come, each by itself.
+pub(crate) async fn run(service: Service, mut errands: mpsc::UnboundedReceiver<LaneErrand>) {
+    let mut under_way = JoinSet::new();
+    loop {
+        tokio::select! {
+            errand = errands.recv() => match errand {
+                Some(errand) => drop(under_way.spawn(run_once(service.clone(), errand))),
+                None => return,
+            },
+            Some(_) = under_way.join_next(), if !under_way.is_empty() => {}
+        }
+    }
+}
+
+async fn run_once(service: Service, errand: LaneErrand) {
+    match errand {
+        LaneErrand::OfRank(epoch, Errand::Read { rank, read }) => {
+            let reading = service.clone();
+            let read = move || read_tasks(reading.order(), rank, read);
+            if let Ok((rows, is_end)) = tokio::task::spawn_blocking(read).await {
+                service.dispatcher().send(Event::TasksRead { epoch, rank, rows, is_end });
+            }
+        }
+        LaneErrand::OfRank(Epoch(_), Errand::Note(ack)) => {
+            // One that does not come through is made up for by the next.
+            if let Err(problem) = service.propose(Command::Ack(ack)).await {
+                tracing::debug!(%problem, "an ack level could not be noted");
+            }
+        }
+        LaneErrand::Release => release(&service).await,
+    }
+}
+
+/// Has delayed tasks given their places; the effects tell the Dispatcher when the next ones are due.
+async fn release(service: &Service) {
+    match service.propose(Command::ReleaseTasks).await {
+        Ok(Outcome::TasksReleased { tasks }) => tracing::debug!(tasks, "delayed tasks were due"),
+        Ok(_) | Err(_) => {
+            tokio::time::sleep(RETRY_PAUSE).await;
+            service.dispatcher().send(Event::TasksStillDue(service.clock().now()));
+        }
+    }
+}
+
+/// The next tasks of a rank, and whether there are no more behind them.
+fn read_tasks(order: &Order, rank: RankName, read: Read) -> (Vec<Placed>, bool) {
+    // Whoever applies tells the Dispatcher before the rows are in the tables, and lets go of the machine after that.
+    order.read(|_| ());
+    let rows = levels_above(rank, read.above, |table, range| order.committed().scan(table, range));
+    let rows: Vec<Placed> = rows.take(read.limit).collect();
+    let is_end = rows.len() < read.limit;
+    (rows, is_end)
+}

@@ -1,0 +1,105 @@
+//! What the Dispatcher does for lanes: it reads and notes nothing itself, and sends the Clerk.
+
+use super::{Dispatcher, Reasserted};
+use std::collections::BTreeSet;
+use tokio::sync::oneshot;
+use windlass_core::batch::reserver::{Reserver, SessionId, Standing};
+use windlass_core::ids::Epoch;
+use windlass_core::lanes::desk::{Errand, RankSeen};
+use windlass_core::lanes::levels::{LaneNumber, RankName};
+use windlass_core::lanes::reader::Placed;
+use windlass_core::lanes::tasks::{HandedOut, TaskId};
+use windlass_core::limits::LANE_ACK_EVERY_MS;
+use windlass_core::time::At;
+
+/// What the Clerk is sent for.
+#[derive(Debug)]
+pub enum LaneErrand {
+    /// Something of one rank, for a leadership.
+    OfRank(Epoch, Errand),
+    /// Delayed tasks are due.
+    Release,
+}
+
+impl Dispatcher {
+    /// Sends the Clerk for what the lanes need.
+    pub(super) fn send_errands(&mut self) {
+        let Some(reserver) = &mut self.reserver else { return };
+        let epoch = reserver.epoch();
+        for errand in reserver.desk_mut().errands() {
+            // During a stop nobody does errands any more.
+            _ = self.errands.send(LaneErrand::OfRank(epoch, errand));
+        }
+    }
+
+    /// Whether this is the leadership that holds.
+    pub(super) fn leads_under(&self, epoch: Epoch) -> bool {
+        self.reserver.as_ref().is_some_and(|reserver| reserver.epoch() == epoch)
+    }
+
+    /// When something of the lanes is due.
+    pub(super) fn next_lane_tick(&self) -> Option<At> {
+        self.reserver.as_ref().and_then(|reserver| reserver.desk().next_due())
+    }
+
+    /// Does what is due of the lanes.
+    pub(super) fn tick_lanes(&mut self, now: At) {
+        let Some(reserver) = &mut self.reserver else { return };
+        if reserver.desk_mut().take_due(now) {
+            _ = self.errands.send(LaneErrand::Release);
+        }
+        if self.note_lanes_at <= now {
+            self.note_lanes_at = now.after_ms(LANE_ACK_EVERY_MS);
+            reserver.desk_mut().note_all();
+        }
+    }
+
+    pub(super) fn note_due(&mut self, at: At) {
+        if let Some(reserver) = &mut self.reserver {
+            reserver.desk_mut().note_due(at);
+        }
+    }
+
+    pub(super) fn take_in_tasks(&mut self, rank: RankName, rows: Vec<Placed>, is_end: bool, now: At) {
+        let Some(reserver) = &mut self.reserver else { return };
+        reserver.take_in_tasks(rank, rows, is_end);
+        self.serve_waiting(now);
+        self.answer_impatient(now);
+    }
+
+    pub(super) fn reassert(
+        &mut self,
+        session: SessionId,
+        claimed: Vec<Reasserted>,
+        reply: oneshot::Sender<Vec<Standing>>,
+    ) {
+        // Without a leadership there is no answer: dropping the reply tells the asker.
+        let Some(reserver) = &mut self.reserver else { return };
+        let standing = |it: Reasserted| match it.place {
+            Some((rank, placed)) => reserver.reassert_task(session, rank, placed, it.token),
+            None => reserver.reassert(session, it.name, it.token),
+        };
+        drop(reply.send(claimed.into_iter().map(standing).collect()));
+    }
+
+    pub(super) fn handed_out(&self, lane: &str, priorities: &BTreeSet<u8>) -> Vec<HandedOut> {
+        let desk = self.reserver.as_ref().map(Reserver::desk);
+        desk.map(|desk| desk.handed_out(lane, priorities.iter().copied())).unwrap_or_default()
+    }
+
+    pub(super) fn tasks_out_of(&self, lane: LaneNumber) -> usize {
+        self.reserver.as_ref().map_or(0, |reserver| reserver.desk().out_len_of(lane))
+    }
+
+    pub(super) fn is_task_out(&self, task: TaskId) -> bool {
+        self.reserver.as_ref().is_some_and(|reserver| reserver.desk().is_out(task))
+    }
+
+    pub(super) fn tasks_out_of_rank(&self, rank: RankName) -> BTreeSet<TaskId> {
+        self.reserver.as_ref().map(|reserver| reserver.desk().out_of(rank)).unwrap_or_default()
+    }
+
+    pub(super) fn look_at_rank(&self, rank: RankName) -> Option<RankSeen> {
+        self.reserver.as_ref()?.desk().look(rank)
+    }
+}

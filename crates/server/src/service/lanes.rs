@@ -1,0 +1,400 @@
+//! The lanes room's verbs: create, show, list, pause, resume, drain; add tasks; dead ones, and redrive.
+
+use super::Service;
+use super::batch::{page_limit, unexpected};
+use crate::limits::{
+    DEAD_EXAMPLES, DEAD_GROUPS_MAX, DEAD_LOOKED_AT_MAX, LANE_KEYS_LOOKED_AT_MAX, LANE_KEYS_SHOWN,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{PoisonError, RwLock};
+use windlass_api::json::time_text;
+use windlass_api::lanes::{
+    AddTasksRequest, AddTasksResponse, DeadGroup, DeadTasks, LaneChangeRequest, LaneDetails, LaneInfo,
+    LaneKeyInfo, LaneListQuery, LanePage, LanePriorityInfo, RedriveRequest, RedriveResponse, TaskRequest,
+};
+use windlass_api::problem::{Problem, ProblemCode};
+use windlass_core::entry::{Command, Outcome, Refusal};
+use windlass_core::ids::ChunkName;
+use windlass_core::lanes::desk::RankSeen;
+use windlass_core::lanes::levels::{LaneNumber, Level, RankName, Weight};
+use windlass_core::lanes::listing::{self, dead_after};
+use windlass_core::lanes::open::SetLane;
+use windlass_core::lanes::reader::Placed;
+use windlass_core::lanes::redrive::Redrive;
+use windlass_core::lanes::state::{Lane, Rank};
+use windlass_core::lanes::tasks::{AddTasks, NewTask, Payload, Standing, Task, TaskId};
+use windlass_core::lanes::weigh::WeighKeys;
+use windlass_core::limits::{ATTEMPTS_MAX_DEFAULT, RETRY_DELAY_MS_DEFAULT, TASKS_PER_ADD_MAX};
+use windlass_core::time::At;
+
+/// What is changed of a lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LaneChange {
+    /// It is made, if it is not there.
+    Create,
+    /// Nothing of it is handed out.
+    Pause,
+    /// It is handed out again, and takes tasks again.
+    Resume,
+    /// It takes no more tasks, and hands out those that it has.
+    Drain,
+}
+
+/// The names of lanes, at hand without a look at the machine: they never change.
+#[derive(Debug, Default)]
+pub(super) struct LaneNames(RwLock<BTreeMap<LaneNumber, String>>);
+
+impl LaneNames {
+    fn get_or_read(&self, number: LaneNumber, read: impl FnOnce() -> String) -> String {
+        if let Some(name) = self.0.read().unwrap_or_else(PoisonError::into_inner).get(&number) {
+            return name.clone();
+        }
+        let name = read();
+        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(number, name.clone());
+        name
+    }
+}
+
+/// A task that is not done, as its consumer needs it.
+#[derive(Debug)]
+pub(crate) struct TaskToDo {
+    pub(crate) lane: String,
+    pub(crate) key: String,
+    pub(crate) payload: Payload,
+}
+
+impl Service {
+    /// Creates a lane or changes what is said of it.
+    pub async fn set_lane(&self, lane: String, change: LaneChange) -> Result<LaneDetails, Problem> {
+        let (is_paused, is_draining) = match change {
+            LaneChange::Create => (None, None),
+            LaneChange::Pause => (Some(true), None),
+            LaneChange::Resume => (Some(false), Some(false)),
+            LaneChange::Drain => (None, Some(true)),
+        };
+        let may_create = change == LaneChange::Create;
+        let set = SetLane { name: lane.clone(), may_create, is_paused, is_draining };
+        match self.propose(Command::SetLane(set)).await? {
+            Outcome::LaneSet => self.lane(&lane),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Sets weights of a lane's keys.
+    pub async fn weigh_keys(&self, lane: String, request: LaneChangeRequest) -> Result<LaneDetails, Problem> {
+        let weights = request.weights.into_iter().map(|(key, weight)| match weight {
+            Some(weight) => Weight::of(weight).map(|weight| (key, Some(weight))),
+            None => Ok((key, None)),
+        });
+        let weights = weights.collect::<Result<_, _>>().map_err(invalid)?;
+        match self.propose(Command::WeighKeys(WeighKeys { lane: lane.clone(), weights })).await? {
+            Outcome::LaneSet => self.lane(&lane),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// A lane as this node knows it.
+    pub fn lane(&self, name: &str) -> Result<LaneDetails, Problem> {
+        let lane = self.order().read(|machine| machine.lanes().by_name(name).map(lane_seen));
+        let LaneSeen { number, mut info, ranks, mut busiest, weights } =
+            lane.ok_or_else(|| unknown_lane(name))?;
+        let priorities = ranks.into_iter().map(|mut rank| {
+            if let Some(seen) =
+                self.dispatcher().look_at_rank(RankName { lane: number, priority: rank.priority })
+            {
+                add_seen(&mut rank, seen);
+            }
+            info.reserved += rank.reserved;
+            rank
+        });
+        let priorities = priorities.collect();
+        busiest.sort_by(|a, b| b.waiting.cmp(&a.waiting).then_with(|| a.key.cmp(&b.key)));
+        busiest.truncate(LANE_KEYS_SHOWN);
+        Ok(LaneDetails { lane: info, priorities, busiest, weights })
+    }
+
+    /// A page of lanes as this node knows them.
+    pub fn lanes(&self, query: &LaneListQuery) -> Result<LanePage, Problem> {
+        let limit = page_limit(query.limit)?;
+        let after = query.cursor.as_deref().unwrap_or("");
+        let mut items: Vec<(LaneNumber, LaneInfo)> = self.order().read(|machine| {
+            let behind = machine.lanes().all().filter(|lane| lane.name() > after);
+            behind.take(limit + 1).map(|lane| (lane.row().number, info_of(lane))).collect()
+        });
+        let next = (items.len() > limit).then(|| items[limit - 1].1.lane.clone());
+        items.truncate(limit);
+        let items = items.into_iter().map(|(number, mut info)| {
+            info.reserved = self.dispatcher().tasks_out_of(number) as u64;
+            info
+        });
+        Ok(LanePage { items: items.collect(), next })
+    }
+
+    /// Adds tasks to a lane.
+    pub async fn add_tasks(
+        &self,
+        lane: String,
+        request: AddTasksRequest,
+        idempotency_key: Option<String>,
+    ) -> Result<AddTasksResponse, Problem> {
+        let now = self.clock().now();
+        let several = request.tasks.len() > 1;
+        let tasks = request.tasks.into_iter().enumerate().map(|(nth, task)| {
+            new_task(task, now).map_err(|problem| match several {
+                true => format!("task {nth}: {problem}"),
+                false => problem,
+            })
+        });
+        let tasks: Vec<NewTask> = tasks.collect::<Result<_, _>>().map_err(invalid)?;
+        let mut add = AddTasks { lane, tasks, handed_out: Vec::new(), idempotency_key };
+        if let Some(problem) = add.problem() {
+            return Err(invalid(problem));
+        }
+        let priorities: BTreeSet<u8> = add.tasks.iter().map(|task| task.priority).collect();
+        add.handed_out = self.dispatcher().handed_out(&add.lane, &priorities);
+        match self.propose(Command::AddTasks(add)).await? {
+            Outcome::TasksAdded { tasks } => Ok(AddTasksResponse { tasks: tasks.iter().collect() }),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// The dead tasks of a lane, grouped by their reasons.
+    pub fn dead_tasks(&self, lane: &str) -> Result<DeadTasks, Problem> {
+        let number = self.lane_number(lane)?;
+        let mut groups: BTreeMap<String, (DeadGroup, At)> = BTreeMap::new();
+        let (mut looked_at, mut has_more) = (0, false);
+        self.order().read(|machine| {
+            for dead in dead_after(machine.tables(), number, None) {
+                if looked_at == DEAD_LOOKED_AT_MAX {
+                    has_more = true;
+                    break;
+                }
+                looked_at += 1;
+                let (group, last) = groups.entry(dead.reason).or_insert_with_key(|reason| {
+                    let group = DeadGroup {
+                        reason: reason.clone(),
+                        tasks: 0,
+                        examples: Vec::new(),
+                        last_at: String::new(),
+                    };
+                    (group, At::default())
+                });
+                group.tasks += 1;
+                *last = dead.at.max(*last);
+                if group.examples.len() < DEAD_EXAMPLES {
+                    group.examples.push(dead.id);
+                }
+            }
+        });
+        let mut groups: Vec<DeadGroup> = groups
+            .into_values()
+            .map(|(group, last)| DeadGroup { last_at: time_text(last), ..group })
+            .collect();
+        groups.sort_by_key(|group| std::cmp::Reverse(group.tasks));
+        has_more |= groups.len() > DEAD_GROUPS_MAX;
+        groups.truncate(DEAD_GROUPS_MAX);
+        Ok(DeadTasks { groups, looked_at: looked_at as u64, has_more })
+    }
+
+    /// Tries dead tasks again: those that are named, or all that died for a reason, or all. In steps of bounded work.
+    pub async fn redrive(&self, lane: String, request: RedriveRequest) -> Result<RedriveResponse, Problem> {
+        let number = self.lane_number(&lane)?;
+        if !request.tasks.is_empty() && request.reason.is_some() {
+            return Err(invalid("name tasks, or a reason, and not both".into()));
+        }
+        let mut redriven = 0;
+        if !request.tasks.is_empty() {
+            for some in request.tasks.chunks(TASKS_PER_ADD_MAX) {
+                redriven += self.redrive_some(&lane, some.to_vec()).await?;
+            }
+            return Ok(RedriveResponse { tasks: redriven });
+        }
+        let mut after = None;
+        loop {
+            let (looked_at, some): (usize, Vec<(TaskId, bool)>) = self.order().read(|machine| {
+                let dead = dead_after(machine.tables(), number, after).take(TASKS_PER_ADD_MAX);
+                let is_meant = |reason: &str| request.reason.as_deref().is_none_or(|wanted| wanted == reason);
+                let some: Vec<_> = dead.map(|it| (it.id, is_meant(&it.reason))).collect();
+                (some.len(), some)
+            });
+            after = some.last().map(|(id, _)| *id).or(after);
+            let meant: Vec<TaskId> = some.into_iter().filter(|(_, is)| *is).map(|(id, _)| id).collect();
+            if !meant.is_empty() {
+                redriven += self.redrive_some(&lane, meant).await?;
+            }
+            if looked_at < TASKS_PER_ADD_MAX {
+                return Ok(RedriveResponse { tasks: redriven });
+            }
+        }
+    }
+
+    async fn redrive_some(&self, lane: &str, tasks: Vec<TaskId>) -> Result<u64, Problem> {
+        match self.propose(Command::Redrive(Redrive { lane: lane.to_owned(), tasks })).await? {
+            Outcome::Redriven { tasks } => Ok(tasks),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn lane_number(&self, name: &str) -> Result<LaneNumber, Problem> {
+        let number = self.order().read(|machine| Some(machine.lanes().by_name(name)?.row().number));
+        number.ok_or_else(|| unknown_lane(name))
+    }
+
+    /// What a consumer gets of a task that was handed out to it; none if it is done meanwhile.
+    pub(crate) fn task_to_do(&self, id: TaskId) -> Option<TaskToDo> {
+        let committed = listing::task_and_payload(id, |table, key| self.order().committed().get(table, key));
+        let (task, payload) = committed.or_else(|| {
+            // It was added a moment ago: the tables have it when the machine has let go.
+            self.order().read(|machine| {
+                listing::task_and_payload(id, |table, key| {
+                    windlass_core::tables::Tables::get(machine.tables(), table, key)
+                })
+            })
+        })?;
+        Some(TaskToDo { lane: self.name_of_lane(task.lane), key: task.key, payload })
+    }
+
+    fn name_of_lane(&self, number: LaneNumber) -> String {
+        self.lane_names().get_or_read(number, || {
+            self.order().read(|machine| {
+                machine.lanes().by_number(number).map(|lane| lane.name().to_owned()).unwrap_or_default()
+            })
+        })
+    }
+
+    /// Where a task stands that a consumer says it still works on; none if it is no task, or not waiting.
+    pub(crate) fn place_of_task(&self, name: ChunkName) -> Option<(RankName, Placed)> {
+        let task =
+            self.order().committed().get(windlass_core::tables::Table::Tasks, &name.submission.key())?;
+        let task = Task::from_row(name.submission, &task);
+        let Standing::Waiting { pass } = task.standing else { return None };
+        let rank = RankName { lane: task.lane, priority: task.priority };
+        Some((rank, Placed { level: Level { pass, id: name.submission }, key: task.key.into() }))
+    }
+}
+
+fn invalid(problem: String) -> Problem {
+    Problem::new(ProblemCode::InvalidRequest, problem)
+}
+
+pub(super) fn unknown_lane(name: &str) -> Problem {
+    super::problem_of_refusal(&Refusal::LaneUnknown { lane: name.to_owned() })
+}
+
+/// What the machine knows of a lane.
+struct LaneSeen {
+    number: LaneNumber,
+    info: LaneInfo,
+    ranks: Vec<LanePriorityInfo>,
+    busiest: Vec<LaneKeyInfo>,
+    weights: BTreeMap<String, f64>,
+}
+
+fn lane_seen(lane: &Lane) -> LaneSeen {
+    let mut busiest: Vec<LaneKeyInfo> = Vec::new();
+    for (priority, rank) in lane.ranks() {
+        let looked_at = rank.keys().take(LANE_KEYS_LOOKED_AT_MAX);
+        let mut keys: Vec<(u64, &str)> =
+            looked_at.filter(|(_, row)| row.waiting > 0).map(|(key, row)| (row.waiting, key)).collect();
+        let shown = keys.len().min(LANE_KEYS_SHOWN);
+        if shown > 0 {
+            keys.select_nth_unstable_by(shown - 1, |a, b| b.cmp(a));
+        }
+        let of_rank = keys[..shown].iter();
+        busiest.extend(of_rank.map(|(waiting, key)| LaneKeyInfo {
+            key: (*key).into(),
+            priority,
+            waiting: *waiting,
+        }));
+    }
+    let ranks = lane.ranks().rev().map(|(priority, rank)| priority_of(priority, rank)).collect();
+    let weights = lane.row().weights.iter().map(|(key, weight)| (key.clone(), weight.as_f64())).collect();
+    LaneSeen { number: lane.row().number, info: info_of(lane), ranks, busiest, weights }
+}
+
+fn info_of(lane: &Lane) -> LaneInfo {
+    let row = lane.row();
+    let mut info = LaneInfo {
+        lane: lane.name().to_owned(),
+        created_at: time_text(row.created_at),
+        is_paused: row.is_paused,
+        is_draining: row.is_draining,
+        waiting: 0,
+        reserved: 0,
+        delayed: 0,
+        dead: 0,
+        added: 0,
+        done: 0,
+        keys: 0,
+    };
+    for (_, rank) in lane.ranks() {
+        let row = rank.row();
+        info.waiting += row.waiting;
+        info.delayed += row.delayed;
+        info.dead += row.dead;
+        info.added += row.added;
+        info.done += row.done;
+        info.keys += rank.keys_waiting() as u64;
+    }
+    info
+}
+
+fn priority_of(priority: u8, rank: &Rank) -> LanePriorityInfo {
+    let row = rank.row();
+    let text = |level: Option<Level>| level.map(|level| level.to_string());
+    LanePriorityInfo {
+        priority,
+        waiting: row.waiting,
+        reserved: 0,
+        delayed: row.delayed,
+        dead: row.dead,
+        keys: rank.keys_waiting() as u64,
+        ack_level: text(row.acked),
+        read_level: None,
+        max_level: text(row.highest),
+        virtual_time: row.virtual_time,
+        in_memory: 0,
+        is_read_to_end: false,
+    }
+}
+
+fn add_seen(info: &mut LanePriorityInfo, seen: RankSeen) {
+    info.reserved = seen.out as u64;
+    info.read_level = seen.read_to.map(|level| level.to_string());
+    info.virtual_time = seen.virtual_time.max(info.virtual_time);
+    info.in_memory = seen.ready as u64;
+    info.is_read_to_end = seen.is_at_end;
+}
+
+/// A task as the machine takes it.
+fn new_task(request: TaskRequest, now: At) -> Result<NewTask, String> {
+    let weight = request.weight.map_or(Ok(Weight::ONE), Weight::of)?;
+    let payload = match (request.payload, request.object) {
+        (Some(_), Some(_)) => return Err("a task has a `payload` or an `object`, not both".into()),
+        (Some(payload), None) => Payload::Inline(payload.0.into()),
+        (None, Some(object)) => Payload::Object(object),
+        (None, None) => Payload::Nothing,
+    };
+    let not_before = match (request.not_before, request.delay_ms) {
+        (Some(_), Some(_)) => return Err("say `not_before` or `delay_ms`, not both".into()),
+        (Some(text), None) => Some(time_of(&text)?),
+        (None, Some(delay_ms)) => Some(now.after_ms(delay_ms)),
+        (None, None) => None,
+    };
+    Ok(NewTask {
+        key: request.key,
+        weight,
+        priority: request.priority,
+        payload,
+        not_before,
+        attempts_max: request.attempts_max.unwrap_or(ATTEMPTS_MAX_DEFAULT),
+        retry_delay_ms: request.retry_delay_ms.unwrap_or(RETRY_DELAY_MS_DEFAULT),
+    })
+}
+
+fn time_of(text: &str) -> Result<At, String> {
+    let problem = || format!("`not_before` is a time such as 2027-01-31T12:00:00Z, not {text:?}");
+    let time = humantime::parse_rfc3339_weak(text).map_err(|_| problem())?;
+    let since = time.duration_since(std::time::UNIX_EPOCH).map_err(|_| problem())?;
+    u64::try_from(since.as_millis()).map(At::from_ms).map_err(|_| problem())
+}
