@@ -4,6 +4,8 @@
 
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
+use windlass_client::frames::{ClientFrame, ServerFrame, TaskToAdd};
+use windlass_client::{Client, ConsumeSocket};
 use windlass_tests::here::{Here, answered, attempt_of};
 
 async fn create(server: &Here, lane: &str) -> Value {
@@ -307,6 +309,48 @@ async fn a_task_is_told_where_it_stands_and_what_is_ahead_of_it() {
     assert_eq!((done.status, &done.json["code"]), (404, &json!("task_unknown")));
     assert_eq!(server.get("/v1/lanes/jobs/tasks/x").await.status, 400);
     assert_eq!(server.get(&format!("/v1/lanes/other/tasks/{}", of_a[1])).await.status, 404);
+}
+
+#[tokio::test]
+async fn tasks_are_added_over_the_socket_side_by_side_with_other_frames() {
+    let server = Here::start(|_| {}).await;
+    create(&server, "jobs").await;
+    let client = Client::new(&format!("http://{}", server.address())).unwrap();
+    let (mut socket, _) = ConsumeSocket::connect(&client, "both", None).await.unwrap();
+    let task = |key: &str| TaskToAdd {
+        key: key.into(),
+        payload: Some(b"x".to_vec().into()),
+        ..TaskToAdd::default()
+    };
+    let add = |request, lane: &str, tasks| ClientFrame::Add {
+        request,
+        lane: lane.into(),
+        tasks,
+        idempotency_key: None,
+    };
+    socket.send(&add(1, "jobs", vec![task("a"), task("b")])).await.unwrap();
+    let Some(ServerFrame::Added { request: 1, tasks }) = socket.receive().await.unwrap() else { panic!() };
+    let strategy = "\"Lane(jobs)\"".to_owned();
+    let reserve = ClientFrame::Reserve { request: 2, max: 10, strategy, after_reports: false };
+    socket.send(&reserve).await.unwrap();
+    let Some(ServerFrame::Work { work, .. }) = socket.receive().await.unwrap() else { panic!() };
+    assert_eq!(work.iter().map(|it| it.submission).collect::<Vec<_>>(), tasks);
+    let of = work[1].task.clone().unwrap();
+    assert_eq!((of.lane.as_str(), of.key.as_str(), of.object), ("jobs", "b", None));
+    let heavy = TaskToAdd { weight_milli: Some(0), ..task("c") };
+    for (request, lane, tasks, code) in [
+        (3, "other", vec![task("a")], "lane_unknown"),
+        (4, "jobs", vec![task("a"), heavy], "invalid_request"),
+        (5, "jobs", Vec::new(), "invalid_request"),
+    ] {
+        socket.send(&add(request, lane, tasks)).await.unwrap();
+        let Some(ServerFrame::Refused { request: of, code: said, .. }) = socket.receive().await.unwrap()
+        else {
+            panic!()
+        };
+        assert_eq!((of, said.as_str()), (request, code));
+    }
+    assert_eq!(server.get("/v1/lanes/jobs").await.json["added"], 2);
 }
 
 #[tokio::test]

@@ -8,8 +8,9 @@ use crate::{Options, Set};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use std::ops::Range;
 use std::time::{Duration, Instant};
+use windlass_client::frames::{ClientFrame, ServerFrame, TaskToAdd};
 use windlass_client::lanes::TaskRequest;
-use windlass_client::{Blob, Client};
+use windlass_client::{Blob, Client, ConsumeSocket};
 
 const LANE: &str = "bench";
 const KEYS: u64 = 100_000;
@@ -120,33 +121,57 @@ async fn dispatch(few: &Server, many: &Server, count: u64) -> anyhow::Result<Fig
 
 /// Clients that add one task, wait until it is acknowledged, and add the next.
 async fn one_by_one(server: &Server, seconds: u64) -> anyhow::Result<Vec<Figure>> {
-    let (began, end) = (Instant::now(), Instant::now() + Duration::from_secs(seconds));
-    let clients: Vec<_> = (0..CONSUMERS as u64)
-        .map(|nth| {
-            let client = server.client.clone();
-            tokio::spawn(async move {
-                let mut added = 0_u64;
-                while Instant::now() < end {
-                    client.add_tasks(LANE, vec![task(nth, KEYS)]).await?;
-                    added += 1;
+    let mut figures = Vec::new();
+    for door in ["HTTP", "the socket"] {
+        let (began, end) = (Instant::now(), Instant::now() + Duration::from_secs(seconds));
+        let clients: Vec<_> = (0..CONSUMERS as u64)
+            .map(|nth| {
+                let client = server.client.clone();
+                match door {
+                    "HTTP" => tokio::spawn(add_by_http(client, nth, end)),
+                    _ => tokio::spawn(add_by_socket(client, nth, end)),
                 }
-                anyhow::Ok(added)
             })
-        })
-        .collect();
-    let mut added = 0;
-    for client in clients {
-        added += client.await??;
+            .collect();
+        let mut added = 0;
+        for client in clients {
+            added += client.await??;
+        }
+        let figure = Figure {
+            what: format!("lanes: added one by one over {door}, {CONSUMERS} clients"),
+            value: added as f64 / began.elapsed().as_secs_f64(),
+            unit: "tasks/s",
+            bar: Bar::None,
+            behind: "each is fsynced before it is acknowledged".into(),
+        };
+        figures.push(figure.told());
     }
-    let rate = added as f64 / began.elapsed().as_secs_f64();
-    let figure = Figure {
-        what: format!("lanes: added one by one over HTTP, {CONSUMERS} clients"),
-        value: rate,
-        unit: "tasks/s",
-        bar: Bar::None,
-        behind: "each is fsynced before it is acknowledged".into(),
-    };
-    Ok(vec![figure.told()])
+    Ok(figures)
+}
+
+async fn add_by_http(client: Client, nth: u64, end: Instant) -> anyhow::Result<u64> {
+    let mut added = 0;
+    while Instant::now() < end {
+        client.add_tasks(LANE, vec![task(nth, KEYS)]).await?;
+        added += 1;
+    }
+    Ok(added)
+}
+
+async fn add_by_socket(client: Client, nth: u64, end: Instant) -> anyhow::Result<u64> {
+    let mut socket = ConsumeSocket::connect(&client, "producer", None).await?.0;
+    let mut added = 0;
+    while Instant::now() < end {
+        let TaskRequest { key, payload, .. } = task(nth, KEYS);
+        let task = TaskToAdd { key, payload: payload.map(|it| it.0.into()), ..TaskToAdd::default() };
+        let (lane, tasks) = (LANE.to_owned(), vec![task]);
+        socket.send(&ClientFrame::Add { request: added, lane, tasks, idempotency_key: None }).await?;
+        match socket.receive().await? {
+            Some(ServerFrame::Added { .. }) => added += 1,
+            other => anyhow::bail!("an add was answered with {other:?}"),
+        }
+    }
+    Ok(added)
 }
 
 /// A million keys with one task each.

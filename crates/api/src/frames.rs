@@ -113,6 +113,51 @@ pub enum ClientFrame {
         #[n(2)]
         chunks: Vec<WorkChunk>,
     },
+    /// Adds tasks to a lane, all or none; answered by `Added`.
+    #[n(8)]
+    Add {
+        /// The request's number.
+        #[n(0)]
+        request: u64,
+        /// The lane.
+        #[n(1)]
+        lane: String,
+        /// The tasks, in order.
+        #[n(2)]
+        tasks: Vec<TaskToAdd>,
+        /// The same key within a day adds the same tasks.
+        #[n(3)]
+        idempotency_key: Option<String>,
+    },
+}
+
+/// A task to be added.
+#[derive(Debug, Clone, Default, PartialEq, Encode, Decode)]
+pub struct TaskToAdd {
+    /// Whose task it is.
+    #[n(0)]
+    pub key: String,
+    /// What the consumer gets.
+    #[n(1)]
+    pub payload: Option<ByteVec>,
+    /// The weight of its key in thousandths; 1,000 if it is left out.
+    #[n(2)]
+    pub weight_milli: Option<u32>,
+    /// Larger ones go first.
+    #[n(3)]
+    pub priority: Option<u8>,
+    /// It is not handed out for so long.
+    #[n(4)]
+    pub delay_ms: Option<u64>,
+    /// How often it is tried.
+    #[n(5)]
+    pub attempts_max: Option<u32>,
+    /// How long its first retry waits.
+    #[n(6)]
+    pub retry_delay_ms: Option<u64>,
+    /// The object with what the consumer gets, instead of a payload.
+    #[n(7)]
+    pub object: Option<String>,
 }
 
 /// What the server sends.
@@ -179,6 +224,16 @@ pub enum ServerFrame {
     /// The server is about to stop: it hands out no more work, but still takes reports.
     #[n(6)]
     Draining {},
+    /// The tasks are in.
+    #[n(7)]
+    Added {
+        /// The request that this answers.
+        #[n(0)]
+        request: u64,
+        /// Their ids, in order.
+        #[n(1)]
+        tasks: Vec<SubmissionId>,
+    },
 }
 
 /// Chunks of one submission, with what its producer said.

@@ -387,7 +387,8 @@ fn request_of(frame: &ClientFrame) -> u64 {
         | ClientFrame::Complete { request, .. }
         | ClientFrame::Fail { request, .. }
         | ClientFrame::Reassert { request, .. }
-        | ClientFrame::Release { request, .. } => *request,
+        | ClientFrame::Release { request, .. }
+        | ClientFrame::Add { request, .. } => *request,
     }
 }
 
@@ -401,9 +402,10 @@ fn keys_of(frame: &ClientFrame) -> Vec<Key> {
         }
         ClientFrame::Release { submission, chunks, .. }
         | ClientFrame::Reassert { submission, chunks, .. } => (*submission, chunks.clone()),
-        ClientFrame::Hello { .. } | ClientFrame::Heartbeat {} | ClientFrame::Reserve { .. } => {
-            return Vec::new();
-        }
+        ClientFrame::Hello { .. }
+        | ClientFrame::Heartbeat {}
+        | ClientFrame::Reserve { .. }
+        | ClientFrame::Add { .. } => return Vec::new(),
     };
     let key = |work: WorkChunk| (ChunkName { submission, chunk: work.chunk }, work.token());
     chunks.into_iter().map(key).collect()

@@ -196,7 +196,8 @@ where
             }
             // The connection closes when the server has taken all reports; until then there is no more work.
             ServerFrame::Draining {} => self.book.pause(),
-            ServerFrame::Heartbeat {} | ServerFrame::Welcome { .. } => {}
+            // A consumer adds nothing by this connection.
+            ServerFrame::Heartbeat {} | ServerFrame::Welcome { .. } | ServerFrame::Added { .. } => {}
         }
         Ok(())
     }

@@ -363,6 +363,13 @@ impl Desk {
         self.stir(name);
     }
 
+    /// A read could not be carried out: it is asked for again.
+    pub fn give_up_read(&mut self, name: RankName) {
+        let Some(rank) = self.rank_mut(name) else { return };
+        rank.reader.give_up_read();
+        self.stir(name);
+    }
+
     /// When delayed tasks are due.
     pub const fn next_due(&self) -> Option<At> {
         self.next_due

@@ -26,7 +26,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use windlass_api::frames::{
-    self, CLOSE_NO_HEARTBEAT, ClientFrame, PROTOCOL_VERSION, ServerFrame, Verdict, WorkChunk,
+    self, CLOSE_NO_HEARTBEAT, ClientFrame, PROTOCOL_VERSION, ServerFrame, TaskToAdd, Verdict, WorkChunk,
 };
 use windlass_api::json::detail_of;
 use windlass_api::problem::{Problem, ProblemCode};
@@ -431,6 +431,9 @@ impl Conversation {
                 let chunks = names_of(submission, &chunks);
                 self.report(request, self.service.release(chunks));
             }
+            ClientFrame::Add { request, lane, tasks, idempotency_key } => {
+                self.add(request, lane, tasks, idempotency_key);
+            }
         }
         Ok(())
     }
@@ -501,6 +504,25 @@ impl Conversation {
             let _under_way = under_way;
             let frame = match outcome.await {
                 Ok(verdicts) => ServerFrame::Settled { request, verdicts },
+                Err(problem) => refused(request, &problem),
+            };
+            (number, Ok(Some(frame)))
+        }));
+    }
+
+    /// Adds tasks, without keeping the next frame waiting.
+    fn add(&mut self, request: u64, lane: String, tasks: Vec<TaskToAdd>, idempotency_key: Option<String>) {
+        let now = self.service.clock().now();
+        let number = self.next_number();
+        let (under_way, service) = (self.service.count_report(), self.service.clone());
+        self.reports.push(Box::pin(async move {
+            let _under_way = under_way;
+            let added = match tasks.into_iter().map(|task| work::new_task(task, now)).collect() {
+                Ok(tasks) => service.add_new_tasks(lane, tasks, idempotency_key).await,
+                Err(problem) => Err(Problem::new(ProblemCode::InvalidRequest, problem)),
+            };
+            let frame = match added {
+                Ok(tasks) => ServerFrame::Added { request, tasks },
                 Err(problem) => refused(request, &problem),
             };
             (number, Ok(Some(frame)))

@@ -1,25 +1,30 @@
-//! Frames of work: chunks, and what their consumers need to know of their submissions; tasks, and what they carry.
+//! Frames of work: chunks, and what their consumers need to know of their submissions; tasks, what they carry, and those
+//! that are added.
 
 use crate::limits::WORK_FRAME_BYTES;
 use crate::service::Service;
 use crate::service::abouts::about_bytes;
+use crate::service::lanes::TaskToDo;
 use minicbor::bytes::ByteVec;
-use windlass_api::frames::{ServerFrame, TaskOf, WorkChunk, WorkOf};
+use windlass_api::frames::{ServerFrame, TaskOf, TaskToAdd, WorkChunk, WorkOf};
 use windlass_core::batch::reserver::HandOut;
 use windlass_core::batch::submissions::{Input, Metadata};
-use windlass_core::lanes::tasks::Payload;
+use windlass_core::lanes::levels::Weight;
+use windlass_core::lanes::tasks::{NewTask, Payload};
+use windlass_core::time::At;
 
 /// One or several frames of work, each of bounded size.
 pub(super) fn frames_of(service: &Service, request: u64, hand_outs: &[HandOut]) -> Vec<ServerFrame> {
     let (mut frames, mut work, mut bytes) = (Vec::new(), Vec::new(), 0);
     for (nth, hand_out) in hand_outs.iter().enumerate() {
-        let (of, of_bytes) = if hand_out.is_of_task() {
-            work_of_task(service, hand_out)
-        } else {
-            work_of_submission(service, hand_out)
+        let of = match hand_out.is_of_task() {
+            true => work_of_task(service, hand_out),
+            false => Some(work_of_submission(service, hand_out)),
         };
-        bytes += of_bytes + 24 * hand_out.chunks.len();
-        work.push(of);
+        if let Some((of, of_bytes)) = of {
+            bytes += of_bytes + 24 * hand_out.chunks.len();
+            work.push(of);
+        }
         let more = nth + 1 < hand_outs.len();
         if bytes > WORK_FRAME_BYTES && more {
             frames.push(ServerFrame::Work { request, more, work: std::mem::take(&mut work) });
@@ -50,12 +55,9 @@ fn work_of_submission(service: &Service, hand_out: &HandOut) -> (WorkOf, usize) 
     (work, about_bytes(&about))
 }
 
-/// A task that is done meanwhile, by a consumer that was thought lost, comes without a payload; completing it once more
-/// changes nothing.
-fn work_of_task(service: &Service, hand_out: &HandOut) -> (WorkOf, usize) {
-    let to_do = service.task_to_do(hand_out.submission);
-    let (lane, key, payload) = to_do
-        .map_or_else(|| (String::new(), String::new(), Payload::Nothing), |it| (it.lane, it.key, it.payload));
+/// None for a task that is done meanwhile, by a consumer that was thought lost.
+fn work_of_task(service: &Service, hand_out: &HandOut) -> Option<(WorkOf, usize)> {
+    let TaskToDo { lane, key, payload } = service.task_to_do(hand_out.submission)?;
     let bytes = lane.len() + key.len() + payload.bytes() + 64;
     let (payload, object) = match payload {
         Payload::Nothing => (None, None),
@@ -71,7 +73,27 @@ fn work_of_task(service: &Service, hand_out: &HandOut) -> (WorkOf, usize) {
         chunks: chunks_of(hand_out),
         task: Some(TaskOf { lane, key, object }),
     };
-    (work, bytes)
+    Some((work, bytes))
+}
+
+/// A task as the machine takes it.
+pub(super) fn new_task(task: TaskToAdd, now: At) -> Result<NewTask, String> {
+    let payload = match (task.payload, task.object) {
+        (Some(_), Some(_)) => return Err("a task has a payload or an object, not both".into()),
+        (Some(payload), None) => Payload::Inline(payload),
+        (None, Some(object)) => Payload::Object(object),
+        (None, None) => Payload::Nothing,
+    };
+    let default = NewTask::new(task.key);
+    Ok(NewTask {
+        weight: task.weight_milli.map_or(Ok(Weight::ONE), Weight::from_milli_or_problem)?,
+        priority: task.priority.unwrap_or(default.priority),
+        payload,
+        not_before: task.delay_ms.map(|delay_ms| now.after_ms(delay_ms)),
+        attempts_max: task.attempts_max.unwrap_or(default.attempts_max),
+        retry_delay_ms: task.retry_delay_ms.unwrap_or(default.retry_delay_ms),
+        ..default
+    })
 }
 
 fn chunks_of(hand_out: &HandOut) -> Vec<WorkChunk> {

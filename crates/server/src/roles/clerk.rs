@@ -18,7 +18,7 @@ use windlass_core::lanes::levels::RankName;
 use windlass_core::lanes::reader::{Placed, Read};
 use windlass_order::Order;
 
-/// How long to wait before delayed tasks are tried again, if the log could not take the command.
+/// How long to wait before something is tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// Does errands as they come, each by itself.
@@ -40,9 +40,15 @@ async fn run_once(service: Service, errand: LaneErrand) {
         LaneErrand::OfRank(epoch, Errand::Read { rank, read }) => {
             let reading = service.clone();
             let read = move || read_tasks(reading.order(), rank, read);
-            if let Ok((rows, is_end)) = tokio::task::spawn_blocking(read).await {
-                service.dispatcher().send(Event::TasksRead { epoch, rank, rows, is_end });
-            }
+            let event = match tokio::task::spawn_blocking(read).await {
+                Ok((rows, is_end)) => Event::TasksRead { epoch, rank, rows, is_end },
+                Err(error) => {
+                    tracing::error!(%error, "the next tasks of a lane could not be read; they are tried again");
+                    tokio::time::sleep(RETRY_PAUSE).await;
+                    Event::TasksNotRead(epoch, rank)
+                }
+            };
+            service.dispatcher().send(event);
         }
         LaneErrand::OfRank(Epoch(_), Errand::Note(ack)) => {
             // One that does not come through is made up for by the next.

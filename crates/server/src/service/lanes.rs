@@ -5,6 +5,7 @@ use super::batch::{page_limit, unexpected};
 use crate::limits::{
     DEAD_EXAMPLES, DEAD_GROUPS_MAX, DEAD_LOOKED_AT_MAX, LANE_KEYS_LOOKED_AT_MAX, LANE_KEYS_SHOWN,
 };
+use crate::roles::dispatcher::Event;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{PoisonError, RwLock};
 use windlass_api::json::time_text;
@@ -25,6 +26,7 @@ use windlass_core::lanes::state::{Lane, Rank};
 use windlass_core::lanes::tasks::{AddTasks, NewTask, Payload, Standing, Task, TaskId};
 use windlass_core::lanes::weigh::WeighKeys;
 use windlass_core::limits::{ATTEMPTS_MAX_DEFAULT, RETRY_DELAY_MS_DEFAULT, TASKS_PER_ADD_MAX};
+use windlass_core::tables::{Table, Tables};
 use windlass_core::time::At;
 
 /// What is changed of a lane.
@@ -146,6 +148,17 @@ impl Service {
             })
         });
         let tasks: Vec<NewTask> = tasks.collect::<Result<_, _>>().map_err(invalid)?;
+        let tasks = self.add_new_tasks(lane, tasks, idempotency_key).await?;
+        Ok(AddTasksResponse { tasks })
+    }
+
+    /// Adds tasks to a lane, under the virtual time that the leader knows.
+    pub async fn add_new_tasks(
+        &self,
+        lane: String,
+        tasks: Vec<NewTask>,
+        idempotency_key: Option<String>,
+    ) -> Result<Vec<TaskId>, Problem> {
         let mut add = AddTasks { lane, tasks, handed_out: Vec::new(), idempotency_key };
         if let Some(problem) = add.problem() {
             return Err(invalid(problem));
@@ -153,7 +166,7 @@ impl Service {
         let priorities: BTreeSet<u8> = add.tasks.iter().map(|task| task.priority).collect();
         add.handed_out = self.dispatcher().handed_out(&add.lane, &priorities);
         match self.propose(Command::AddTasks(add)).await? {
-            Outcome::TasksAdded { tasks } => Ok(AddTasksResponse { tasks: tasks.iter().collect() }),
+            Outcome::TasksAdded { tasks } => Ok(tasks.iter().collect()),
             other => Err(unexpected(&other)),
         }
     }
@@ -240,17 +253,18 @@ impl Service {
         number.ok_or_else(|| unknown_lane(name))
     }
 
-    /// What a consumer gets of a task that was handed out to it; none if it is done meanwhile.
+    /// What a consumer gets of a task that was handed out to it; none if it is done meanwhile, which the Dispatcher then hears.
     pub(crate) fn task_to_do(&self, id: TaskId) -> Option<TaskToDo> {
         let committed = listing::task_and_payload(id, |table, key| self.order().committed().get(table, key));
-        let (task, payload) = committed.or_else(|| {
+        let found = committed.or_else(|| {
             // It was added a moment ago: the tables have it when the machine has let go.
-            self.order().read(|machine| {
-                listing::task_and_payload(id, |table, key| {
-                    windlass_core::tables::Tables::get(machine.tables(), table, key)
-                })
-            })
-        })?;
+            self.order()
+                .read(|machine| listing::task_and_payload(id, |table, key| machine.tables().get(table, key)))
+        });
+        let Some((task, payload)) = found else {
+            self.dispatcher().send(Event::TaskMissing(id));
+            return None;
+        };
         Some(TaskToDo { lane: self.name_of_lane(task.lane), key: task.key, payload })
     }
 
@@ -264,8 +278,7 @@ impl Service {
 
     /// Where a task stands that a consumer says it still works on; none if it is no task, or not waiting.
     pub(crate) fn place_of_task(&self, name: ChunkName) -> Option<(RankName, Placed)> {
-        let task =
-            self.order().committed().get(windlass_core::tables::Table::Tasks, &name.submission.key())?;
+        let task = self.order().committed().get(Table::Tasks, &name.submission.key())?;
         let task = Task::from_row(name.submission, &task);
         let Standing::Waiting { pass } = task.standing else { return None };
         let rank = RankName { lane: task.lane, priority: task.priority };

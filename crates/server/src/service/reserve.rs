@@ -108,7 +108,10 @@ impl Service {
         for hand_out in hand_outs {
             let HandOut { submission, chunks } = hand_out;
             let said = match hand_out.is_of_task() {
-                true => Said::OfTask(self.task_to_do(*submission)),
+                true => match self.task_to_do(*submission) {
+                    Some(to_do) => Said::OfTask(to_do),
+                    None => continue,
+                },
                 false => Said::OfSubmission(self.abouts().get(self.order(), *submission)),
             };
             for (chunk, token) in chunks {
@@ -321,15 +324,14 @@ fn cut_reason(mut reason: String) -> String {
 /// What a consumer is told of what it got.
 enum Said {
     OfSubmission(Arc<Submit>),
-    /// Nothing, of a task that is done meanwhile.
-    OfTask(Option<TaskToDo>),
+    OfTask(TaskToDo),
 }
 
 impl Said {
     fn bytes(&self) -> usize {
         match self {
             Said::OfSubmission(about) => about_bytes(about),
-            Said::OfTask(to_do) => 64 + to_do.as_ref().map_or(0, |it| it.key.len() + it.payload.bytes()),
+            Said::OfTask(to_do) => 64 + to_do.key.len() + to_do.payload.bytes(),
         }
     }
 }
@@ -364,8 +366,7 @@ fn reservation_of(
             info.opaque = (!about.opaque.is_empty()).then(|| Blob(about.opaque.to_vec()));
             info.metadata = about.metadata.clone();
         }
-        Said::OfTask(None) => {}
-        Said::OfTask(Some(TaskToDo { lane, key, payload })) => {
+        Said::OfTask(TaskToDo { lane, key, payload }) => {
             (info.lane, info.key) = (Some(lane.clone()), Some(key.clone()));
             (info.input_key, info.payload) = match payload {
                 Payload::Nothing => (None, None),

@@ -11,6 +11,7 @@ use windlass_core::entry::Effect;
 use windlass_core::ids::{ChunkName, Epoch};
 use windlass_core::lanes::levels::RankName;
 use windlass_core::lanes::reader::Placed;
+use windlass_core::lanes::tasks::TaskId;
 use windlass_core::time::At;
 
 /// What the Dispatcher is told and asked.
@@ -78,6 +79,10 @@ pub enum Event {
         /// Whether there are no more behind them.
         is_end: bool,
     },
+    /// Tasks could not be read for a rank, under this leadership; it is tried again.
+    TasksNotRead(Epoch, RankName),
+    /// A task that was handed out is done meanwhile: it is not there any more.
+    TaskMissing(TaskId),
     /// Delayed tasks could not be given their places; it is tried again at this time.
     TasksStillDue(At),
     /// Hand out no more.

@@ -67,6 +67,12 @@ impl Dispatcher {
         self.answer_impatient(now);
     }
 
+    pub(super) fn give_up_read(&mut self, rank: RankName) {
+        if let Some(reserver) = &mut self.reserver {
+            reserver.desk_mut().give_up_read(rank);
+        }
+    }
+
     pub(super) fn reassert(
         &mut self,
         session: SessionId,

@@ -240,8 +240,14 @@ impl Dispatcher {
             Event::TasksRead { epoch, rank, rows, is_end } if self.leads_under(epoch) => {
                 self.take_in_tasks(rank, rows, is_end, now);
             }
+            Event::TasksNotRead(epoch, rank) if self.leads_under(epoch) => self.give_up_read(rank),
             // Another leadership asks for itself.
-            Event::TasksRead { .. } => {}
+            Event::TasksRead { .. } | Event::TasksNotRead(..) => {}
+            Event::TaskMissing(task) => {
+                if let Some(reserver) = &mut self.reserver {
+                    reserver.absorb(&Effect::TaskGone { task });
+                }
+            }
             Event::TasksStillDue(at) => self.note_due(at),
             Event::Drain => self.drain(now),
         }
