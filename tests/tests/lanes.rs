@@ -224,6 +224,8 @@ async fn what_cannot_be_is_refused_with_what_to_do_and_nothing_of_the_request_is
         (json!({"not_before": "tomorrow"}), "a time such as 2027-01-31T12:00:00Z"),
         (json!({"not_before": "2027-01-31T12:00:00Z", "delay_ms": 1}), "not both"),
         (json!({"attempts_max": 0}), "`attempts_max` is between 1 and"),
+        (json!({"delay_ms": u64::MAX}), "`delay_ms` is at most"),
+        (json!({"not_before": "9999-01-01T00:00:00Z"}), "before the year 9000"),
     ] {
         let refused = server.post("/v1/lanes/emails/tasks", json!({"tasks": [good, task]})).await;
         assert_eq!((refused.status, &refused.json["code"]), (422, &json!("invalid_request")), "{task}");
@@ -354,6 +356,38 @@ async fn tasks_are_added_over_the_socket_side_by_side_with_other_frames() {
 }
 
 #[tokio::test]
+async fn a_reserve_of_many_large_tasks_gives_some_of_them_and_the_rest_to_the_next() {
+    const TASKS: usize = 48;
+    let server = Here::start(|_| {}).await;
+    create(&server, "large").await;
+    let task = json!({"payload": "x".repeat(250 * 1_024)});
+    for _ in 0..TASKS / 4 {
+        add(&server, "large", json!(vec![task.clone(); 4])).await;
+    }
+    let by_http = reserve(&server, "Lane(large)", 1_000).await;
+    assert!((1..TASKS / 2).contains(&by_http.len()), "{} of {TASKS}", by_http.len());
+    complete(&server, &by_http).await;
+    let client = Client::new(&format!("http://{}", server.address())).unwrap();
+    let (mut socket, _) = ConsumeSocket::connect(&client, "one", None).await.unwrap();
+    let mut seen = by_http.len();
+    while seen < TASKS {
+        let strategy = "\"Lane(large)\"".to_owned();
+        let reserve = ClientFrame::Reserve { request: 1, max: 1_000, strategy, after_reports: false };
+        socket.send(&reserve).await.unwrap();
+        let (mut came, mut has_more) = (0, true);
+        while has_more {
+            let Some(ServerFrame::Work { work, more, .. }) = socket.receive().await.unwrap() else {
+                panic!()
+            };
+            (came, has_more) = (came + work.len(), more);
+        }
+        assert!((1..=40).contains(&came), "{came} tasks of 250 KiB are what one reserve gives");
+        seen += came;
+    }
+    assert_eq!(seen, TASKS);
+}
+
+#[tokio::test]
 async fn a_repeated_add_is_answered_again_and_adds_nothing() {
     let server = Here::start(|_| {}).await;
     create(&server, "emails").await;
@@ -361,8 +395,8 @@ async fn a_repeated_add_is_answered_again_and_adds_nothing() {
         let request = server.http.post(server.url("/v1/lanes/emails/tasks")).header("idempotency-key", "one");
         answered(request.json(&body))
     };
-    let first = post(json!({"tasks": [{"key": "a"}, {"key": "b"}]})).await;
-    let second = post(json!({"tasks": [{"key": "a"}, {"key": "b"}]})).await;
+    let first = post(json!({"tasks": [{"key": "a"}, {"key": "b", "delay_ms": 60_000}]})).await;
+    let second = post(json!({"tasks": [{"key": "a"}, {"key": "b", "delay_ms": 60_000}]})).await;
     assert_eq!((first.status, &first.json), (second.status, &second.json));
     let other = post(json!({"tasks": [{"key": "c"}]})).await;
     assert_eq!((other.status, &other.json["code"]), (422, &json!("idempotency_key_reused")));

@@ -203,7 +203,7 @@ pub struct DeadGroup {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RedriveRequest {
-    /// Only those whose last attempt said exactly this.
+    /// Only those of which the last attempt's reason begins with this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Only these.

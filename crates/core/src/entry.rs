@@ -583,6 +583,8 @@ pub enum Effect {
         level: Level,
         /// Whether it is done.
         is_done: bool,
+        /// The rank's virtual time: no later task gets a pass below it.
+        virtual_time: u64,
     },
     /// A task is not there, or not to be handed out: whoever holds it need not.
     TaskGone {

@@ -157,14 +157,25 @@ pub const LANE_NAME_BYTES_MAX: usize = 64;
 /// Keys of a lane with a weight of their own: they are part of its row, and in memory.
 pub const LANE_WEIGHTS_MAX: usize = 1_000;
 
-/// Each lane is in memory, with its ranks.
-pub const LANES_MAX: usize = 10_000;
+/// Each lane is in memory with the next tasks of its priorities: 4,096 of about 120 bytes, so half a gigabyte for a thousand
+/// lanes of one priority. Tenants are told apart by keys.
+pub const LANES_MAX: usize = 1_000;
+
+/// Keys of a rank that have no tasks, and whose last turn is not over: their tags are in memory. Of more, those that are
+/// nearest to their next turn are forgotten, and each of them may get one task early.
+pub const LANE_IDLE_KEYS_MAX: usize = 65_536;
 
 /// Ten priorities: each has a buffer of its own.
 pub const LANE_PRIORITY_MAX: u8 = 9;
 
 /// A payload lives in the log and in the tables; larger ones belong into the object store.
 pub const TASK_PAYLOAD_BYTES_MAX: usize = 256 * 1_024;
+
+/// Ten years: who means longer means never.
+pub const TASK_DELAY_MS_MAX: u64 = 10 * 365 * 24 * 60 * 60 * 1_000;
+
+/// The year 9000: later times have no usual text.
+pub const TASK_NOT_BEFORE_MS_MAX: u64 = 221_845_392_000_000;
 
 /// One entry stays under a megabyte or so, and is one frame of the log.
 pub const TASK_PAYLOADS_BYTES_MAX: usize = 1_024 * 1_024;

@@ -41,6 +41,9 @@ pub const REPORTS_PER_SESSION_MAX: usize = 256;
 /// Memory for what is said of submissions that are being handed out: 60,000 of them with a few fields each.
 pub const ABOUTS_AT_HAND_BYTES_MAX: u64 = 32 * 1_024 * 1_024;
 
+/// What the frames of one reserve carry, apart from chunks' names: tasks of 256 KiB each would fill the memory by the thousand.
+pub const RESERVE_WORK_BYTES_MAX: usize = 8 * 1_024 * 1_024;
+
 /// A frame of work is cut off here and goes on in the next.
 pub const WORK_FRAME_BYTES: usize = 512 * 1_024;
 

@@ -50,19 +50,21 @@ async fn add_all(global: &Global, client: &Client, lane: &str, path: &Path) -> R
         false => Box::new(File::open(path).map_err(cannot_read)?),
     };
     let bar = bars::upload();
-    let (mut tasks, mut bytes, mut added) = (Vec::new(), 0, 0_u64);
+    let (mut tasks, mut bytes, mut added, mut next_line) = (Vec::new(), 0, 0_u64, 1);
     let mut lines = BufReader::new(source).lines().enumerate().peekable();
     while let Some((nth, line)) = lines.next() {
         let line = line.map_err(cannot_read)?;
         if !line.trim().is_empty() {
             bytes += line.len();
-            tasks.push(task_of(&line).map_err(|problem| stopped(added, nth + 1, &problem))?);
+            tasks.push(task_of(&line).map_err(|problem| stopped(added, next_line, nth + 1, &problem))?);
         }
         let is_full = tasks.len() == TASKS_PER_REQUEST || bytes >= BYTES_PER_REQUEST;
         if !tasks.is_empty() && (is_full || lines.peek().is_none()) {
             let ids = client.add_tasks(lane, std::mem::take(&mut tasks)).await;
-            let ids = ids.inspect_err(|_| eprintln!("{} added before this", counted(added, "task")))?;
-            (bytes, added) = (0, added + ids.len() as u64);
+            let ids = ids.inspect_err(|_| {
+                eprintln!("{} added before this; go on from line {next_line}", counted(added, "task"));
+            })?;
+            (bytes, added, next_line) = (0, added + ids.len() as u64, nth + 2);
             bar.set_message(format!("added {}", counted(added, "task")));
             if !global.json {
                 ids.iter().try_for_each(|task| print_line(&task.to_string()))?;
@@ -81,9 +83,9 @@ fn task_of(line: &str) -> Result<TaskRequest, String> {
 }
 
 /// A line that is no task: what stands before it is in.
-fn stopped(added: u64, line: usize, problem: &str) -> Exit {
+fn stopped(added: u64, next_line: usize, line: usize, problem: &str) -> Exit {
     Exit::Refused(format!(
-        "line {line} is no task: {problem}; the {} of earlier requests are in, mend the line and add the rest",
+        "line {line} is no task: {problem}; {} of earlier lines are in: mend it, and go on from line {next_line}",
         counted(added, "task")
     ))
 }

@@ -73,16 +73,19 @@ pub(crate) enum LanesCommand {
         /// The lane
         lane: String,
     },
-    /// Try dead tasks again: all of them, or those that are named
+    /// Try dead tasks again, as if they had just been added
     Redrive {
         /// The lane
         lane: String,
-        /// The tasks [default: all that are dead]
-        #[arg(value_name = "TASK", conflicts_with = "reason")]
+        /// The tasks
+        #[arg(value_name = "TASK", conflicts_with_all = ["reason", "all"], required_unless_present_any = ["reason", "all"])]
         tasks: Vec<SubmissionId>,
-        /// Only those whose last attempt said exactly this
-        #[arg(long, value_name = "TEXT")]
+        /// Those of which the last attempt's reason begins with this
+        #[arg(long, value_name = "TEXT", conflicts_with = "all")]
         reason: Option<String>,
+        /// All that are dead
+        #[arg(long)]
+        all: bool,
     },
 }
 

@@ -47,7 +47,7 @@ pub(crate) async fn run(global: &Global, lanes: Lanes) -> Result<(), Exit> {
             }
             return print_dead(&dead);
         }
-        LanesCommand::Redrive { lane, tasks, reason } => {
+        LanesCommand::Redrive { lane, tasks, reason, all: _ } => {
             let redriven = client.redrive(&lane, &RedriveRequest { reason, tasks }).await?;
             if global.json {
                 return print_json(&redriven);

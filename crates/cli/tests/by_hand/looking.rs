@@ -51,7 +51,7 @@ fn what_cannot_be_explained_says_what_is_wrong_and_where() {
     assert!(misspelt.stderr.contains("\n  Fair(company_id\n"), "{}", misspelt.stderr);
     let lane = stage.run(&["explain", "--strategy", "Lane(x)"]);
     assert_eq!(lane.code, 1);
-    assert!(lane.stderr.contains("this build does not serve it yet"), "{}", lane.stderr);
+    assert!(lane.stderr.contains("`windlass lanes show x` shows a lane"), "{}", lane.stderr);
     let unknown = stage.run(&["explain", "42"]);
     assert_eq!(unknown.code, 1);
     assert!(unknown.stderr.contains("no submission has the id 42"), "{}", unknown.stderr);

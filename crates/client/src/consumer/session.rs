@@ -139,7 +139,7 @@ where
             () = at(self.resume_at) => Event::Resume,
             connected = ready(&mut self.connecting) => Event::Connected(connected),
             frame = receive(&mut self.link) => Event::Frame(frame),
-            idle = check_idle(idle_at, &self.settings.client) => Event::Idle(idle),
+            idle = check_idle(idle_at, &self.settings.client, self.settings.strategy.lanes()) => Event::Idle(idle),
         }
     }
 
@@ -344,14 +344,17 @@ async fn receive(link: &mut Option<Link>) -> Result<Option<ServerFrame>, ClientE
     }
 }
 
-/// Whether there is really nothing left to do: a chunk or a task that waits for its retry is something, and so is a chunk
-/// that is ready and on its way to us.
-async fn check_idle(at: Option<Instant>, client: &Client) -> bool {
+/// Whether there is really nothing left to do: a chunk that waits for its retry is something, and so are one that is ready
+/// and on its way to us, and a task of our lanes that is not due yet.
+async fn check_idle(at: Option<Instant>, client: &Client, lanes: Vec<&str>) -> bool {
     let Some(at) = at else { return pending().await };
     sleep_until(at).await;
-    client.status().await.is_ok_and(|status| {
-        status.chunks_delayed == 0 && status.chunks_ready == 0 && status.tasks_delayed == 0
-    })
+    for lane in lanes {
+        if client.lane(lane).await.is_ok_and(|it| it.lane.delayed > 0) {
+            return false;
+        }
+    }
+    client.status().await.is_ok_and(|status| status.chunks_delayed == 0 && status.chunks_ready == 0)
 }
 
 /// Gives back what was handed out while we said goodbye, by the other door.

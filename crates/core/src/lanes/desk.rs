@@ -275,12 +275,12 @@ impl Desk {
                 rank.reader.place(Placed { level: *level, key: (&**key).into() });
                 self.stir(*name);
             }
-            Effect::TaskUnplaced { rank: name, level, .. } => {
+            Effect::TaskUnplaced { rank: name, level, virtual_time, .. } => {
                 self.out.remove(&level.id);
                 let Some(rank) = self.rank_mut(*name) else { return };
                 rank.reader.remove(*level);
-                rank.known_time = rank.known_time.max(level.pass);
-                rank.virtual_time = rank.virtual_time.max(level.pass);
+                rank.known_time = rank.known_time.max(*virtual_time);
+                rank.virtual_time = rank.virtual_time.max(*virtual_time);
                 rank.done += 1;
                 if rank.done % LANE_ACK_EVERY_TASKS == 0 {
                     self.advanced.insert(*name);

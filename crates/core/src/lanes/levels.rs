@@ -41,11 +41,6 @@ impl Weight {
         (LANE_WEIGHT_MILLI_MIN..=LANE_WEIGHT_MILLI_MAX).contains(&milli).then_some(Weight(milli))
     }
 
-    /// The weight of so many thousandths; a refusal is a sentence that says what to do.
-    pub fn from_milli_or_problem(milli: u32) -> Result<Weight, String> {
-        Weight::from_milli(milli).ok_or_else(problem)
-    }
-
     /// In thousandths.
     pub const fn as_milli(self) -> u32 {
         self.0

@@ -219,9 +219,8 @@ impl Reader {
         if let Some(read) = &mut self.read {
             read.gone.insert(level);
         }
-        if self.ready.remove(&level).is_none() {
-            self.forget(level.id);
-        }
+        self.ready.remove(&level);
+        self.forget(level.id);
     }
 
     /// A task is not out any more, whatever became of it.

@@ -62,7 +62,8 @@ fn complete_one(
         Standing::Waiting { pass } => {
             let level = Level { pass, id };
             state.take_out(tables, rank, &task.key, level);
-            effects.push(Effect::TaskUnplaced { rank, level, is_done: true });
+            let virtual_time = state.virtual_time(rank);
+            effects.push(Effect::TaskUnplaced { rank, level, is_done: true, virtual_time });
         }
         Standing::Delayed { .. } => {
             state.count(rank, |row| row.delayed -= 1);
@@ -115,7 +116,8 @@ fn fail_one(
     state.take_out(tables, name, &task.key, Level { pass, id });
     task.failures += 1;
     task.failed = Some(it.attempt);
-    effects.push(Effect::TaskUnplaced { rank: name, level: Level { pass, id }, is_done: false });
+    let (level, virtual_time) = (Level { pass, id }, state.virtual_time(name));
+    effects.push(Effect::TaskUnplaced { rank: name, level, is_done: false, virtual_time });
     if task.failures >= task.attempts_max {
         task.standing = Standing::Dead;
         let dead = DeadRow { reason: it.reason, at };

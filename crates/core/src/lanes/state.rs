@@ -4,12 +4,13 @@
 //! - Memory holds what the rows hold once everything is flushed.
 //! - A rank's virtual time never goes back, and no task is given a pass below it.
 //! - A key is remembered exactly while it has tasks with a level, or its finish tag lies above the virtual time: below it,
-//!   the tag says nothing.
+//!   the tag says nothing. When nothing waits, the virtual time moves behind all tags. (Of very many keys without tasks, those
+//!   nearest to their turn are forgotten.)
 //! - The counts of a rank are sums over its keys and tasks.
 
 use super::levels::{LaneNumber, Level, RankName, Weight};
 use super::tasks::{Standing, Task, TaskId};
-use crate::limits::TASK_PAYLOAD_IN_ROW_BYTES_MAX;
+use crate::limits::{LANE_IDLE_KEYS_MAX, TASK_PAYLOAD_IN_ROW_BYTES_MAX};
 use crate::rows;
 use crate::tables::{Table, Tables};
 use crate::time::At;
@@ -297,6 +298,18 @@ impl LanesState {
         self.change_key(name, key, |it| it.waiting -= 1);
         self.count(name, |row| row.waiting -= 1);
         self.advance(name, level.pass);
+        self.end_busy_period(name);
+    }
+
+    /// Nothing waits any more: nobody is owed anything, so the virtual time moves behind every turn, and all keys are
+    /// forgotten.
+    fn end_busy_period(&mut self, name: RankName) {
+        let rank = self.rank_mut(name);
+        if rank.row.waiting == 0
+            && let Some(last) = rank.idle.last().map(|(finish, _)| *finish)
+        {
+            self.advance(name, last);
+        }
     }
 
     fn change_key(&mut self, name: RankName, key: &str, change: impl FnOnce(&mut KeyRow)) {
@@ -314,6 +327,12 @@ impl LanesState {
         } else if row.finish > rank.row.virtual_time {
             rank.idle.insert((row.finish, key.clone()));
             rank.keys.insert(key.clone(), row);
+            if rank.idle.len() > LANE_IDLE_KEYS_MAX
+                && let Some((_, nearest)) = rank.idle.pop_first()
+            {
+                rank.keys.remove(&nearest);
+                self.changed_keys.insert((name, nearest));
+            }
         } else {
             rank.keys.remove(&key);
         }

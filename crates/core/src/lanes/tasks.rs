@@ -7,8 +7,8 @@ use super::levels::{LaneNumber, Weight};
 use crate::ids::{Attempt, SubmissionId};
 use crate::limits::{
     ATTEMPTS_MAX_DEFAULT, ATTEMPTS_MAX_MAX, IDEMPOTENCY_KEY_BYTES_MAX, LANE_KEY_BYTES_MAX, LANE_PRIORITY_MAX,
-    OBJECT_PREFIX_BYTES_MAX, RETRY_DELAY_MS_DEFAULT, RETRY_DELAY_MS_MAX, TASK_PAYLOAD_BYTES_MAX,
-    TASK_PAYLOADS_BYTES_MAX, TASKS_PER_ADD_MAX,
+    OBJECT_PREFIX_BYTES_MAX, RETRY_DELAY_MS_DEFAULT, RETRY_DELAY_MS_MAX, TASK_DELAY_MS_MAX,
+    TASK_NOT_BEFORE_MS_MAX, TASK_PAYLOAD_BYTES_MAX, TASK_PAYLOADS_BYTES_MAX, TASKS_PER_ADD_MAX,
 };
 use crate::rows;
 use crate::tables::Table;
@@ -71,6 +71,9 @@ pub struct NewTask {
     /// How long its first retry waits; each further one waits twice as long.
     #[n(6)]
     pub retry_delay_ms: u64,
+    /// It is not handed out for so long from when it is added.
+    #[n(7)]
+    pub delay_ms: Option<u64>,
 }
 
 /// What a consumer gets with a task.
@@ -109,7 +112,14 @@ impl NewTask {
             not_before: None,
             attempts_max: ATTEMPTS_MAX_DEFAULT,
             retry_delay_ms: RETRY_DELAY_MS_DEFAULT,
+            delay_ms: None,
         }
+    }
+
+    /// When it may be handed out at the earliest, if it is added at this time.
+    pub(super) fn due_at(&self, at: At) -> At {
+        let delayed = at.after_ms(self.delay_ms.unwrap_or(0));
+        self.not_before.map_or(delayed, |not_before| not_before.max(delayed))
     }
 
     /// The first limit that it breaks, as a sentence that says what to do.
@@ -141,6 +151,14 @@ impl NewTask {
             (
                 self.attempts_max == 0 || self.attempts_max > ATTEMPTS_MAX_MAX,
                 format!("`attempts_max` is between 1 and {ATTEMPTS_MAX_MAX}"),
+            ),
+            (
+                self.delay_ms.is_some_and(|delay_ms| delay_ms > TASK_DELAY_MS_MAX),
+                format!("`delay_ms` is at most {TASK_DELAY_MS_MAX}, which is ten years"),
+            ),
+            (
+                self.not_before.is_some_and(|at| at.as_ms() > TASK_NOT_BEFORE_MS_MAX),
+                "`not_before` is before the year 9000".to_owned(),
             ),
             (
                 self.retry_delay_ms > RETRY_DELAY_MS_MAX,
@@ -201,7 +219,7 @@ pub enum Standing {
         #[n(0)]
         until: At,
     },
-    /// It has failed for good, and waits to be driven again or removed.
+    /// It has failed for good, and waits to be driven again.
     #[n(2)]
     Dead,
 }

@@ -41,12 +41,12 @@ pub(crate) fn add(
         let id = next_id();
         let name = RankName { lane, priority: new.priority };
         state.count(name, |row| row.added += 1);
-        effects.push(match new.not_before {
-            Some(until) if until > at => {
+        effects.push(match new.due_at(at) {
+            until if until > at => {
                 let task = task_of(new, name, at, Standing::Delayed { until });
                 delayed::delay(state, tables, id, task, until)
             }
-            Some(_) | None => {
+            _ => {
                 let pass = state.charge(name, &new.key, new.weight);
                 put_task(tables, id, task_of(new, name, at, Standing::Waiting { pass }));
                 place(state, tables, name, &new.key, Level { pass, id })

@@ -48,6 +48,7 @@ pub(crate) fn full_add_tasks() -> AddTasks {
         not_before: Some(At::from_ms(BEGIN_MS + 500)),
         attempts_max: 2,
         retry_delay_ms: 100,
+        delay_ms: Some(3),
     };
     let object = NewTask { payload: Payload::Object("inputs/1".into()), ..NewTask::new("") };
     AddTasks {

@@ -9,5 +9,6 @@ mod leader;
 mod model;
 mod oracles;
 mod regressions;
+#[path = "../model/sequences.rs"]
 mod sequences;
 mod stories;

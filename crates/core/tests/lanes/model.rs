@@ -183,7 +183,13 @@ impl Model {
         let rank = self.known(id).rank;
         self.row(rank).waiting -= 1;
         self.advance(rank, pass);
-        Effect::TaskUnplaced { rank, level: Level { pass, id }, is_done }
+        if self.row(rank).waiting == 0 {
+            let finishes = self.finishes.iter().filter(|((of, _), _)| *of == rank);
+            let last = finishes.map(|(_, finish)| *finish).max().unwrap_or(0);
+            self.advance(rank, last);
+        }
+        let virtual_time = self.row(rank).virtual_time;
+        Effect::TaskUnplaced { rank, level: Level { pass, id }, is_done, virtual_time }
     }
 
     fn complete(&mut self, id: TaskId, effects: &mut Vec<Effect>) -> Settled {

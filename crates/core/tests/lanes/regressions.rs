@@ -516,3 +516,23 @@ fn dead_tasks_that_are_driven_again_are_charged_as_new_ones() {
     let of_b = next.iter().filter(|key| *key == "b").count();
     assert!((3..=5).contains(&of_b), "turn by turn: {next:?}");
 }
+
+#[test]
+fn keys_that_are_used_once_are_forgotten_with_the_last_task_and_the_ack_level_follows() {
+    let mut leader = Leader::new(8, 2);
+    for round in 0..3_u64 {
+        for key in 0..20 {
+            leader.add_of(&format!("order {round}-{key}"), 1);
+        }
+        assert_eq!(leader.rows(Table::LaneKeys), 20);
+        while let Some(held) = leader.next() {
+            leader.complete(held);
+        }
+        assert_eq!(leader.rows(Table::LaneKeys), 0, "nobody is owed anything when nothing waits");
+        assert_eq!(leader.rank_row(0).virtual_time, (round + 1) * STRIDE);
+    }
+    leader.reserver.desk_mut().note_all();
+    while leader.do_errands() {}
+    let acked = leader.rank_row(0).acked.expect("everything is done");
+    assert_eq!(acked.pass, 2 * STRIDE, "the passes of the last round");
+}

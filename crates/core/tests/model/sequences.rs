@@ -34,7 +34,8 @@ impl Drop for SaysHowToReplay {
         if std::thread::panicking() {
             let SaysHowToReplay { test, seed } = self;
             eprintln!("seed {seed} failed; replay it with");
-            eprintln!("    WINDLASS_MODEL_SEED={seed} cargo test -p windlass-core --test model {test}");
+            let target = env!("CARGO_CRATE_NAME");
+            eprintln!("    WINDLASS_MODEL_SEED={seed} cargo test -p windlass-core --test {target} {test}");
         }
     }
 }

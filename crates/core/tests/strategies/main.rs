@@ -11,5 +11,6 @@ mod fairness;
 mod invented;
 mod naive;
 mod queue;
+#[path = "../model/sequences.rs"]
 mod sequences;
 mod stories;

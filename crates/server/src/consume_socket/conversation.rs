@@ -29,6 +29,7 @@ use windlass_api::frames::{
     self, CLOSE_NO_HEARTBEAT, ClientFrame, PROTOCOL_VERSION, ServerFrame, TaskToAdd, Verdict, WorkChunk,
 };
 use windlass_api::json::detail_of;
+use windlass_api::lanes::AddTasksRequest;
 use windlass_api::problem::{Problem, ProblemCode};
 use windlass_core::batch::reserver::SessionId;
 use windlass_core::batch::roster::Enlist;
@@ -512,17 +513,13 @@ impl Conversation {
 
     /// Adds tasks, without keeping the next frame waiting.
     fn add(&mut self, request: u64, lane: String, tasks: Vec<TaskToAdd>, idempotency_key: Option<String>) {
-        let now = self.service.clock().now();
         let number = self.next_number();
         let (under_way, service) = (self.service.count_report(), self.service.clone());
+        let tasks = AddTasksRequest { tasks: tasks.into_iter().map(work::request_of).collect() };
         self.reports.push(Box::pin(async move {
             let _under_way = under_way;
-            let added = match tasks.into_iter().map(|task| work::new_task(task, now)).collect() {
-                Ok(tasks) => service.add_new_tasks(lane, tasks, idempotency_key).await,
-                Err(problem) => Err(Problem::new(ProblemCode::InvalidRequest, problem)),
-            };
-            let frame = match added {
-                Ok(tasks) => ServerFrame::Added { request, tasks },
+            let frame = match service.add_tasks(lane, tasks, idempotency_key).await {
+                Ok(added) => ServerFrame::Added { request, tasks: added.tasks },
                 Err(problem) => refused(request, &problem),
             };
             (number, Ok(Some(frame)))

@@ -1,28 +1,36 @@
 //! Frames of work: chunks, and what their consumers need to know of their submissions; tasks, what they carry, and those
 //! that are added.
 
-use crate::limits::WORK_FRAME_BYTES;
+use crate::limits::{RESERVE_WORK_BYTES_MAX, WORK_FRAME_BYTES};
 use crate::service::Service;
 use crate::service::abouts::about_bytes;
 use crate::service::lanes::TaskToDo;
 use minicbor::bytes::ByteVec;
+use windlass_api::blob::Blob;
 use windlass_api::frames::{ServerFrame, TaskOf, TaskToAdd, WorkChunk, WorkOf};
+use windlass_api::lanes::TaskRequest;
 use windlass_core::batch::reserver::HandOut;
 use windlass_core::batch::submissions::{Input, Metadata};
-use windlass_core::lanes::levels::Weight;
-use windlass_core::lanes::tasks::{NewTask, Payload};
-use windlass_core::time::At;
+use windlass_core::ids::ChunkName;
+use windlass_core::lanes::tasks::Payload;
 
-/// One or several frames of work, each of bounded size.
+/// One or several frames of work, each of bounded size. What would be too much for one reserve goes back unharmed.
 pub(super) fn frames_of(service: &Service, request: u64, hand_outs: &[HandOut]) -> Vec<ServerFrame> {
     let (mut frames, mut work, mut bytes) = (Vec::new(), Vec::new(), 0);
+    let (mut bytes_in_all, mut too_much) = (0, Vec::new());
     for (nth, hand_out) in hand_outs.iter().enumerate() {
+        if bytes_in_all > RESERVE_WORK_BYTES_MAX {
+            let name = |chunk| ChunkName { submission: hand_out.submission, chunk };
+            too_much.extend(hand_out.chunks.iter().map(|(chunk, token)| (name(*chunk), *token)));
+            continue;
+        }
         let of = match hand_out.is_of_task() {
             true => work_of_task(service, hand_out),
             false => Some(work_of_submission(service, hand_out)),
         };
         if let Some((of, of_bytes)) = of {
             bytes += of_bytes + 24 * hand_out.chunks.len();
+            bytes_in_all += of_bytes;
             work.push(of);
         }
         let more = nth + 1 < hand_outs.len();
@@ -32,6 +40,10 @@ pub(super) fn frames_of(service: &Service, request: u64, hand_outs: &[HandOut]) 
         }
     }
     frames.push(ServerFrame::Work { request, more: false, work });
+    if !too_much.is_empty() {
+        // Nobody waits for the verdicts: each of these was handed out a moment ago.
+        drop(service.release(too_much));
+    }
     frames
 }
 
@@ -76,24 +88,19 @@ fn work_of_task(service: &Service, hand_out: &HandOut) -> Option<(WorkOf, usize)
     Some((work, bytes))
 }
 
-/// A task as the machine takes it.
-pub(super) fn new_task(task: TaskToAdd, now: At) -> Result<NewTask, String> {
-    let payload = match (task.payload, task.object) {
-        (Some(_), Some(_)) => return Err("a task has a payload or an object, not both".into()),
-        (Some(payload), None) => Payload::Inline(payload),
-        (None, Some(object)) => Payload::Object(object),
-        (None, None) => Payload::Nothing,
-    };
-    let default = NewTask::new(task.key);
-    Ok(NewTask {
-        weight: task.weight_milli.map_or(Ok(Weight::ONE), Weight::from_milli_or_problem)?,
-        priority: task.priority.unwrap_or(default.priority),
-        payload,
-        not_before: task.delay_ms.map(|delay_ms| now.after_ms(delay_ms)),
-        attempts_max: task.attempts_max.unwrap_or(default.attempts_max),
-        retry_delay_ms: task.retry_delay_ms.unwrap_or(default.retry_delay_ms),
-        ..default
-    })
+/// A task as HTTP has it.
+pub(super) fn request_of(task: TaskToAdd) -> TaskRequest {
+    TaskRequest {
+        key: task.key,
+        weight: task.weight_milli.map(|milli| f64::from(milli) / 1_000.0),
+        priority: task.priority.unwrap_or_default(),
+        payload: task.payload.map(|payload| Blob(payload.into())),
+        object: task.object,
+        not_before: None,
+        delay_ms: task.delay_ms,
+        attempts_max: task.attempts_max,
+        retry_delay_ms: task.retry_delay_ms,
+    }
 }
 
 fn chunks_of(hand_out: &HandOut) -> Vec<WorkChunk> {

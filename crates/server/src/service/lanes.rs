@@ -139,26 +139,14 @@ impl Service {
         request: AddTasksRequest,
         idempotency_key: Option<String>,
     ) -> Result<AddTasksResponse, Problem> {
-        let now = self.clock().now();
         let several = request.tasks.len() > 1;
         let tasks = request.tasks.into_iter().enumerate().map(|(nth, task)| {
-            new_task(task, now).map_err(|problem| match several {
+            new_task(task).map_err(|problem| match several {
                 true => format!("task {nth}: {problem}"),
                 false => problem,
             })
         });
         let tasks: Vec<NewTask> = tasks.collect::<Result<_, _>>().map_err(invalid)?;
-        let tasks = self.add_new_tasks(lane, tasks, idempotency_key).await?;
-        Ok(AddTasksResponse { tasks })
-    }
-
-    /// Adds tasks to a lane, under the virtual time that the leader knows.
-    pub async fn add_new_tasks(
-        &self,
-        lane: String,
-        tasks: Vec<NewTask>,
-        idempotency_key: Option<String>,
-    ) -> Result<Vec<TaskId>, Problem> {
         let mut add = AddTasks { lane, tasks, handed_out: Vec::new(), idempotency_key };
         if let Some(problem) = add.problem() {
             return Err(invalid(problem));
@@ -166,7 +154,7 @@ impl Service {
         let priorities: BTreeSet<u8> = add.tasks.iter().map(|task| task.priority).collect();
         add.handed_out = self.dispatcher().handed_out(&add.lane, &priorities);
         match self.propose(Command::AddTasks(add)).await? {
-            Outcome::TasksAdded { tasks } => Ok(tasks.iter().collect()),
+            Outcome::TasksAdded { tasks } => Ok(AddTasksResponse { tasks: tasks.iter().collect() }),
             other => Err(unexpected(&other)),
         }
     }
@@ -226,7 +214,8 @@ impl Service {
         loop {
             let (looked_at, some): (usize, Vec<(TaskId, bool)>) = self.order().read(|machine| {
                 let dead = dead_after(machine.tables(), number, after).take(TASKS_PER_ADD_MAX);
-                let is_meant = |reason: &str| request.reason.as_deref().is_none_or(|wanted| wanted == reason);
+                let is_meant =
+                    |reason: &str| request.reason.as_deref().is_none_or(|wanted| reason.starts_with(wanted));
                 let some: Vec<_> = dead.map(|it| (it.id, is_meant(&it.reason))).collect();
                 (some.len(), some)
             });
@@ -380,7 +369,7 @@ fn add_seen(info: &mut LanePriorityInfo, seen: RankSeen) {
 }
 
 /// A task as the machine takes it.
-fn new_task(request: TaskRequest, now: At) -> Result<NewTask, String> {
+fn new_task(request: TaskRequest) -> Result<NewTask, String> {
     let weight = request.weight.map_or(Ok(Weight::ONE), Weight::of)?;
     let payload = match (request.payload, request.object) {
         (Some(_), Some(_)) => return Err("a task has a `payload` or an `object`, not both".into()),
@@ -391,8 +380,7 @@ fn new_task(request: TaskRequest, now: At) -> Result<NewTask, String> {
     let not_before = match (request.not_before, request.delay_ms) {
         (Some(_), Some(_)) => return Err("say `not_before` or `delay_ms`, not both".into()),
         (Some(text), None) => Some(time_of(&text)?),
-        (None, Some(delay_ms)) => Some(now.after_ms(delay_ms)),
-        (None, None) => None,
+        (None, Some(_) | None) => None,
     };
     Ok(NewTask {
         key: request.key,
@@ -402,6 +390,7 @@ fn new_task(request: TaskRequest, now: At) -> Result<NewTask, String> {
         not_before,
         attempts_max: request.attempts_max.unwrap_or(ATTEMPTS_MAX_DEFAULT),
         retry_delay_ms: request.retry_delay_ms.unwrap_or(RETRY_DELAY_MS_DEFAULT),
+        delay_ms: request.delay_ms,
     })
 }
 

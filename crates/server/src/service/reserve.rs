@@ -107,6 +107,11 @@ impl Service {
         let (mut reservations, mut too_many, mut bytes) = (Vec::new(), Vec::new(), 0);
         for hand_out in hand_outs {
             let HandOut { submission, chunks } = hand_out;
+            if bytes > RESERVE_ANSWER_BYTES {
+                let name = |chunk| ChunkName { submission: *submission, chunk };
+                too_many.extend(chunks.iter().map(|(chunk, token)| (name(*chunk), *token)));
+                continue;
+            }
             let said = match hand_out.is_of_task() {
                 true => match self.task_to_do(*submission) {
                     Some(to_do) => Said::OfTask(to_do),

@@ -108,6 +108,7 @@ pub struct Reserver {
     ready: Ready,
     desk: Desk,
     out: BTreeMap<ChunkName, Reservation>,
+    tasks_out: usize,
     by_session: BTreeSet<(SessionId, ChunkName)>,
     by_deadline: BTreeSet<(At, ChunkName)>,
     delayed: BTreeMap<ChunkName, At>,
@@ -131,6 +132,7 @@ impl Reserver {
             ready: Ready::default(),
             desk: Desk::default(),
             out: BTreeMap::new(),
+            tasks_out: 0,
             by_session: BTreeSet::new(),
             by_deadline: BTreeSet::new(),
             delayed: BTreeMap::new(),
@@ -171,7 +173,12 @@ impl Reserver {
 
     /// How many chunks are out.
     pub fn out_len(&self) -> usize {
-        self.out.len()
+        self.out.len() - self.tasks_out
+    }
+
+    /// How many tasks of lanes are out.
+    pub const fn tasks_out_len(&self) -> usize {
+        self.tasks_out
     }
 
     /// How many chunks wait for a retry.
@@ -216,7 +223,7 @@ impl Reserver {
 
     /// What a plan whose views are built would give next, and why. Nothing is changed by it.
     pub fn explain(&self, plan: PlanId) -> Option<Explanation> {
-        let (out, delayed) = (self.out.len() as u64, self.delayed.len() as u64);
+        let (out, delayed) = (self.out_len() as u64, self.delayed.len() as u64);
         self.ready.explain(plan, self.chance.clone(), Elsewhere { paused: 0, out, delayed })
     }
 
@@ -416,6 +423,7 @@ impl Reserver {
     /// Notes who holds a chunk that is counted as out.
     fn hold(&mut self, name: ChunkName, reservation: Reservation) {
         self.index(name, reservation.holder);
+        self.tasks_out += usize::from(reservation.attempt.is_of_task());
         let before = self.out.insert(name, reservation);
         assert!(before.is_none(), "a chunk is out once");
     }
@@ -423,7 +431,9 @@ impl Reserver {
     /// Ends a reservation; false if there is none.
     fn unhold(&mut self, name: ChunkName) -> bool {
         let Some(reservation) = self.out.remove(&name) else { return false };
-        if !reservation.attempt.is_of_task() {
+        if reservation.attempt.is_of_task() {
+            self.tasks_out -= 1;
+        } else {
             self.ready.count(name.submission, false);
         }
         self.unindex(name, reservation.holder);

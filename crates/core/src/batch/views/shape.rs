@@ -58,17 +58,20 @@ pub(in crate::batch) enum Stage {
     Lane(String),
 }
 
-/// The steps of a strategy: lanes stand alone or between the sides of `OrElse`, and its paths between them.
+/// The steps of a strategy: lanes stand alone or between the sides of `OrElse`, and its paths between them. What was tried
+/// before gives nothing any more, and is left out.
 pub(super) fn stages_of(strategy: &Strategy) -> Vec<Stage> {
     let (mut stages, mut paths) = (Vec::new(), Vec::new());
     for side in sides_of(strategy) {
         if let Strategy::Lane { name } = side {
-            stages.push(Stage::Lane(name.clone()));
+            let lane = Stage::Lane(name.clone());
+            if !stages.contains(&lane) {
+                stages.push(lane);
+            }
             continue;
         }
         let before = paths.len();
         for path in paths_of(side) {
-            // What was tried before gives nothing any more.
             if !paths.contains(&path) {
                 paths.push(path);
             }
@@ -298,6 +301,7 @@ mod tests {
         );
         assert_eq!(paths_of(&strategy).len(), 3, "the second Random is the first's, beyond its limit");
         assert_eq!(stages_of(&Strategy::Random), [Stage::Chunks(0..1)]);
+        assert_eq!(stages_of(&or_else(lane("a"), or_else(lane("a"), lane("a")))), [Stage::Lane("a".into())]);
         assert_eq!(stages_of(&lane("a")), [Stage::Lane("a".into())]);
     }
 

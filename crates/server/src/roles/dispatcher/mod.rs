@@ -380,7 +380,9 @@ impl Dispatcher {
             return Err(ask);
         }
         let chunks = hand_outs.iter().map(|it| it.chunks.len() as u64).sum::<u64>();
-        self.totals.handed_out += chunks;
+        // Lanes count their own.
+        let of_submissions = hand_outs.iter().filter(|it| !it.is_of_task());
+        self.totals.handed_out += of_submissions.map(|it| it.chunks.len() as u64).sum::<u64>();
         match ask.asker {
             Asker::Session { session, request } => {
                 self.sessions.count_handed_out(session, chunks);
@@ -461,8 +463,8 @@ impl Dispatcher {
         DispatcherStatus {
             ready: reserver.map_or(0, Reserver::ready_len),
             paused: reserver.map_or(0, |it| it.ready().paused_len()),
-            out: reserver.map_or(0, |it| it.out_len() - it.desk().out_len()),
-            tasks_out: reserver.map_or(0, |it| it.desk().out_len()),
+            out: reserver.map_or(0, Reserver::out_len),
+            tasks_out: reserver.map_or(0, Reserver::tasks_out_len),
             delayed: reserver.map_or(0, Reserver::delayed_len),
             sessions: self.sessions.connected(),
             waiting: self.lines.count(&self.sessions) + self.unplanned.len(),
