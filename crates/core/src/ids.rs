@@ -189,8 +189,9 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// Set in the attempts at tasks of lanes: their names are like those of chunks, and the token says which it is.
-    const TASK: u64 = 1 << 63;
+    /// Set in the attempts at tasks of lanes: their names are like those of chunks, and the token says which it is. The bit
+    /// above is left free, so that a count fits a signed number in any language.
+    const TASK: u64 = 1 << 62;
 
     /// The how-manieth hand-out of a task under a leadership.
     pub const fn of_task(epoch: Epoch, hand_outs: u32) -> Attempt {
