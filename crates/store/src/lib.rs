@@ -13,4 +13,5 @@ pub mod folder;
 pub mod log;
 pub mod objects;
 pub mod snapshot;
+mod table_options;
 pub mod tables;

@@ -22,14 +22,12 @@
 //!   and one worker is enough.
 
 use crate::fault::StoreFault;
-use fjall::compaction::Leveled;
-use fjall::config::{PartitioningPolicy, PinningPolicy};
-use fjall::{AbstractTree, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot};
+use crate::table_options::options_of;
+use fjall::{AbstractTree, Database, Keyspace, PersistMode, Readable, Snapshot};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, btree_map};
 use std::iter::{Peekable, Rev};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use windlass_core::tables::{KeyRange, Row, Table, Tables, Walk, is_empty_range};
 
 /// Blocks read from disk are cached up to here.
@@ -38,8 +36,6 @@ const CACHE_BYTES: u64 = 32 << 20;
 const MEMTABLE_BYTES: u64 = 4 << 20;
 /// The same for the table whose keys come in no order: a flush is merged with all that is there, so it should be large.
 const SCATTERED_MEMTABLE_BYTES: u64 = 16 << 20;
-/// A table's file; its first level, with which a flush of scattered keys is merged, is four of them.
-const TABLE_FILE_BYTES: u64 = 16 << 20;
 /// All journals together; they are read into memory at start, so this bounds that peak too.
 const JOURNAL_BYTES_MAX: u64 = 64 << 20;
 /// So much of a table may stay in memory at a start.
@@ -91,19 +87,9 @@ impl DiskTables {
             .max_cached_files(Some(OPEN_FILES_MAX))
             .open()
             .map_err(fault)?;
-        let options = || {
-            KeyspaceCreateOptions::default()
-                .max_memtable_size(u64::MAX)
-                .compaction_strategy(Arc::new(Leveled::default().with_table_target_size(TABLE_FILE_BYTES)))
-                // A look at a row that is in no cache reads one block: where it is is known without another.
-                .index_block_pinning_policy(PinningPolicy::all(true))
-                .index_block_partitioning_policy(PartitioningPolicy::all(false))
-                .filter_block_pinning_policy(PinningPolicy::all(true))
-                .filter_block_partitioning_policy(PartitioningPolicy::all(false))
-        };
         let mut keyspaces = Vec::with_capacity(Table::ALL.len());
         for table in Table::ALL {
-            keyspaces.push(database.keyspace(table.name(), options).map_err(fault)?);
+            keyspaces.push(database.keyspace(table.name(), || options_of(table)).map_err(fault)?);
         }
         let Ok(keyspaces) = keyspaces.try_into() else {
             unreachable!("one keyspace was pushed for each table")

@@ -1,0 +1,47 @@
+//! How each table is kept on disk. A keyspace keeps the settings that it was created with.
+
+use fjall::KeyspaceCreateOptions;
+use fjall::compaction::Leveled;
+use fjall::config::{FilterPolicy, PartitioningPolicy, PinningPolicy};
+use std::sync::Arc;
+use windlass_core::tables::Table;
+
+/// A table's file; its first level, with which a flush of scattered keys is merged, is four of them.
+const TABLE_FILE_BYTES: u64 = 16 << 20;
+
+/// How a table is kept.
+pub(crate) fn options_of(table: Table) -> KeyspaceCreateOptions {
+    let options = KeyspaceCreateOptions::default()
+        .max_memtable_size(u64::MAX)
+        .compaction_strategy(Arc::new(Leveled::default().with_table_target_size(TABLE_FILE_BYTES)));
+    match table {
+        // A backlog of 10^8 tasks is in these, and must not be felt in memory: what says where rows are is read as it is
+        // needed. They are only scanned, so that filters, which tell that a row is not there, would be of no use.
+        Table::Levels | Table::KeyLevels | Table::DelayedTasks | Table::DeadTasks => {
+            options.filter_policy(FilterPolicy::disabled())
+        }
+        // The same; and whoever looks for one of these mostly finds it.
+        Table::Tasks | Table::Payloads => options.expect_point_read_hits(true),
+        Table::Meta
+        | Table::Submissions
+        | Table::Abouts
+        | Table::History
+        | Table::Blocks
+        | Table::Outputs
+        | Table::Failures
+        | Table::Replies
+        | Table::RepliesByTime
+        | Table::Found
+        | Table::Traits
+        | Table::Roster
+        | Table::Weights
+        | Table::Lanes
+        | Table::Ranks
+        | Table::LaneKeys => options
+            // A look at a row that is in no cache reads one block: where it is is known without another.
+            .index_block_pinning_policy(PinningPolicy::all(true))
+            .index_block_partitioning_policy(PartitioningPolicy::all(false))
+            .filter_block_pinning_policy(PinningPolicy::all(true))
+            .filter_block_partitioning_policy(PartitioningPolicy::all(false)),
+    }
+}
