@@ -139,11 +139,6 @@ impl Desk {
         self.lanes.get(&lane).map(|lane| lane.name.as_str())
     }
 
-    /// How many tasks are out.
-    pub fn out_len(&self) -> usize {
-        self.out.len()
-    }
-
     /// How many tasks of a lane are out.
     pub fn out_len_of(&self, lane: LaneNumber) -> usize {
         let ranks = self.lanes.get(&lane).into_iter().flat_map(|lane| lane.ranks.values());

@@ -245,13 +245,11 @@ impl Reader {
         }
     }
 
-    /// Takes a task back that nobody works on any more; whether it is ready at once.
-    pub fn put_back(&mut self, id: TaskId) -> bool {
-        let Some(placed) = self.out.remove(&id) else { return false };
+    /// Takes a task back that nobody works on any more.
+    pub fn put_back(&mut self, id: TaskId) {
+        let Some(placed) = self.out.remove(&id) else { return };
         self.out_levels.remove(&placed.level);
-        let is_known = Some(placed.level) <= self.read_to;
         self.place(placed);
-        is_known
     }
 
     /// A consumer still works on a task that it got from an earlier leader.
