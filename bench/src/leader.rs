@@ -133,7 +133,7 @@ impl Leader {
 
     fn reserve(&mut self, plan: PlanId, spent: &mut Spent) -> anyhow::Result<ChunkName> {
         let holder = Holder::Session(SessionId(self.last % CONSUMERS));
-        let (handed, took) = timed(|| self.reserver.reserve(holder, 1, plan));
+        let (handed, took) = timed(|| self.reserver.reserve(holder, 1, plan, self.now));
         spent.reserve += took;
         ensure!(handed.len() == 1, "a reserve gave nothing although there is work");
         let (chunk, _) = handed[0].chunks[0];

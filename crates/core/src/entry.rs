@@ -6,20 +6,21 @@
 
 use crate::batch::change::Change;
 use crate::batch::roster::Enlist;
-use crate::batch::submissions::{ChunkCounts, SubmissionState, Submit, Traits};
-use crate::batch::weights::{Weigh, Weights};
+use crate::batch::submissions::{SubmissionState, Submit};
+use crate::batch::weights::Weigh;
+pub use crate::effect::Effect;
 use crate::ids::{Attempt, ChunkIndex, ContinuationToken, Epoch, SenderId, Shard, SubmissionId};
 use crate::lanes::acks::Ack;
-use crate::lanes::levels::{LaneNumber, Level, RankName};
+use crate::lanes::limiting::LimitLane;
 use crate::lanes::open::SetLane;
 use crate::lanes::redrive::Redrive;
+use crate::lanes::relevel::{Relevel, Releveled};
 use crate::lanes::tasks::{AddTasks, TaskId};
 use crate::lanes::weigh::WeighKeys;
 use crate::time::At;
 use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
 use std::fmt;
-use std::ops::Range;
 
 /// One record of the log: commands that arrived together, with the one stamp they share.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
@@ -142,6 +143,12 @@ pub enum Command {
     /// Sets weights of keys in a lane.
     #[n(15)]
     WeighKeys(#[n(0)] WeighKeys),
+    /// Sets limits of a lane and its keys.
+    #[n(16)]
+    LimitLane(#[n(0)] LimitLane),
+    /// Gives waiting tasks of a key levels by the key's weight, some at a time.
+    #[n(17)]
+    Relevel(#[n(0)] Relevel),
 }
 
 impl Command {
@@ -163,6 +170,8 @@ impl Command {
             Command::ReleaseTasks => "release_tasks",
             Command::Redrive(_) => "redrive",
             Command::WeighKeys(_) => "weigh_keys",
+            Command::LimitLane(_) => "limit_lane",
+            Command::Relevel(_) => "relevel",
         }
     }
 }
@@ -348,6 +357,9 @@ pub enum Outcome {
         #[n(0)]
         tasks: u64,
     },
+    /// Tasks of a key stand by its weight.
+    #[n(13)]
+    Releveled(#[n(0)] Releveled),
 }
 
 /// Ids in order, kept as runs: those that are made together mostly follow each other.
@@ -487,108 +499,4 @@ impl fmt::Display for Refusal {
             }
         }
     }
-}
-
-/// What the leader has to do or tell after an entry. Derived from rows, so that repeating or losing one harms nothing.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Effect {
-    /// These chunks of a running submission may be handed out; the submission is new or gets another round.
-    Ready {
-        /// The submission.
-        submission: SubmissionId,
-        /// The round of attempts that they get.
-        round: u32,
-        /// The chunks, as ranges in order.
-        ranges: Vec<Range<u64>>,
-        /// How far the submission is now.
-        counts: ChunkCounts,
-        /// What strategies go by.
-        traits: Traits,
-    },
-    /// What strategies go by of a running submission is different from now on.
-    Changed {
-        /// The submission.
-        submission: SubmissionId,
-        /// What they go by now.
-        traits: Traits,
-    },
-    /// The weights of a field's values are these from now on.
-    Weighed {
-        /// The field.
-        field: String,
-        /// The weights of all values that have one.
-        weights: Weights,
-    },
-    /// These chunks are done and must not be handed out any more.
-    Done {
-        /// The submission.
-        submission: SubmissionId,
-        /// The chunks.
-        chunks: Vec<ChunkIndex>,
-        /// How far the submission is now.
-        counts: ChunkCounts,
-    },
-    /// An attempt failed; the chunk may be handed out again from `retry_at` on, or never if there is none.
-    Failed {
-        /// The submission.
-        submission: SubmissionId,
-        /// The chunk.
-        chunk: ChunkIndex,
-        /// The attempt that failed.
-        attempt: Attempt,
-        /// From when on it may be tried again.
-        retry_at: Option<At>,
-        /// How far the submission is now.
-        counts: ChunkCounts,
-    },
-    /// The submission is over: nothing of it may be handed out any more, and whoever waits for it can be told.
-    Over {
-        /// The submission.
-        submission: SubmissionId,
-        /// How it ended.
-        state: SubmissionState,
-        /// How far it came.
-        counts: ChunkCounts,
-    },
-    /// A lane is new, or something else is said of it.
-    LaneSet {
-        /// Its number.
-        lane: LaneNumber,
-        /// Its name.
-        name: String,
-        /// Whether nothing of it is handed out.
-        is_paused: bool,
-    },
-    /// A task has a place in its lane.
-    TaskPlaced {
-        /// Its lane and priority.
-        rank: RankName,
-        /// Its level.
-        level: Level,
-        /// Its key.
-        key: Box<str>,
-        /// The rank's virtual time: no later task gets a pass below it.
-        virtual_time: u64,
-    },
-    /// A task waits until this time, when it gets a place.
-    TaskDelayed {
-        /// The time.
-        until: At,
-    },
-    /// A task has no place any more: it is done, or an attempt at it failed.
-    TaskUnplaced {
-        /// Its lane and priority.
-        rank: RankName,
-        /// The level that it had.
-        level: Level,
-        /// Whether it is done.
-        is_done: bool,
-        /// The rank's virtual time: no later task gets a pass below it.
-        virtual_time: u64,
-    },
-    /// A task is not there, or not to be handed out: whoever holds it need not.
-    TaskGone {
-        /// The task.
-        task: TaskId,
-    },
 }

@@ -50,6 +50,16 @@ impl SubmissionId {
         NonZeroU64::new(number).filter(|id| id.get() >> 63 == 0).map(SubmissionId)
     }
 
+    /// The smallest id.
+    pub fn first() -> SubmissionId {
+        SubmissionId::from_u64(1).expect("1 is an id")
+    }
+
+    /// The largest id.
+    pub fn last() -> SubmissionId {
+        SubmissionId::from_u64(u64::MAX >> 1).expect("the largest number of 63 bits is an id")
+    }
+
     /// The number of this id.
     pub const fn as_u64(self) -> u64 {
         self.0.get()

@@ -18,6 +18,7 @@ mod ascending;
 pub mod audit;
 pub mod batch;
 mod dedup;
+pub mod effect;
 pub mod entry;
 pub mod ids;
 pub mod lanes;

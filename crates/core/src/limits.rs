@@ -157,6 +157,24 @@ pub const LANE_NAME_BYTES_MAX: usize = 64;
 /// Keys of a lane with a weight of their own: they are part of its row, and in memory.
 pub const LANE_WEIGHTS_MAX: usize = 1_000;
 
+/// Keys and tenants of a lane with a limit of their own: they are part of its row, and in memory.
+pub const LANE_LIMITS_MAX: usize = 1_000;
+
+/// Tasks in flight that a limit can name: more than consumers could hold.
+pub const LANE_IN_FLIGHT_MAX: u32 = 1_000_000;
+
+/// A rate is kept by the millisecond: a million a second are a thousand at a time.
+pub const LANE_RATE_MILLI_MAX: u64 = 1_000_000_000;
+
+/// What may go out at once after a pause.
+pub const LANE_BURST_MAX: u32 = 1_000_000;
+
+/// Tasks of a lane that are not done: a key counts its own in 32 bits.
+pub const LANE_TASKS_MAX: u64 = 4_000_000_000;
+
+/// Tasks that one command gives new levels: a few milliseconds of applying.
+pub const TASKS_RELEVELED_PER_COMMAND_MAX: usize = 500;
+
 /// Each lane is in memory with the next tasks of its priorities: 4,096 of about 120 bytes, so half a gigabyte for a thousand
 /// lanes of one priority. Tenants are told apart by keys.
 pub const LANES_MAX: usize = 1_000;
@@ -191,6 +209,22 @@ pub const LANE_BUFFER_TASKS: usize = 4_096;
 
 /// At so few, more are read.
 pub const LANE_RELOAD_AT: usize = 1_024;
+
+/// Ready tasks of one tenant, or of one key at its limit, in memory.
+pub const LANE_FLOW_BUFFER_TASKS: usize = 64;
+
+/// At so few more of them are read.
+pub const LANE_FLOW_RELOAD_AT: usize = 16;
+
+/// Tenants and keys at their limits that have ready tasks in memory, in one rank: 64 of about 100 bytes each. Of more, those
+/// that were read first are let go, and read again when it is their turn.
+pub const LANE_FLOWS_LOADED_MAX: usize = 4_096;
+
+/// Tenants and keys whose next tasks are read while one is waited for.
+pub const LANE_FLOWS_READ_AHEAD: usize = 64;
+
+/// Keys of a lane whose shares are remembered: about 100 bytes each.
+pub const LANE_USAGE_KEYS_MAX: usize = 1_024;
 
 /// Delayed tasks that one command makes ready: a few milliseconds of applying.
 pub const TASKS_DUE_PER_COMMAND_MAX: usize = 1_000;

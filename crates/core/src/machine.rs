@@ -108,6 +108,8 @@ impl<T: Tables> Machine<T> {
             Command::ReleaseTasks => delayed::release(lanes, tables, at),
             Command::Redrive(it) => lanes::redrive::redrive(lanes, tables, &it),
             Command::WeighKeys(it) => lanes::weigh::weigh_keys(lanes, tables, it),
+            Command::LimitLane(it) => lanes::limiting::limit_lane(lanes, tables, it),
+            Command::Relevel(it) => lanes::relevel::relevel(lanes, tables, &it),
         }
     }
 

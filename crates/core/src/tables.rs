@@ -50,17 +50,19 @@ pub enum Table {
     Payloads = 18,
     /// (lane, priority, level): the order in which tasks are handed out.
     Levels = 19,
-    /// (lane, priority, key, level): the same, for each key.
+    /// (lane, priority, key or tenant, level): the same, for each key, and for each tenant.
     KeyLevels = 20,
     /// (time, task): tasks that are not due yet.
     DelayedTasks = 21,
     /// (lane, task): tasks that have failed for good, and why.
     DeadTasks = 22,
+    /// (lane, priority, tenant): the virtual time among its users, and how far everything is done.
+    Tenants = 23,
 }
 
 impl Table {
     /// Every table, in the order of its number.
-    pub const ALL: [Table; 22] = [
+    pub const ALL: [Table; 23] = [
         Table::Meta,
         Table::Submissions,
         Table::Abouts,
@@ -83,6 +85,7 @@ impl Table {
         Table::KeyLevels,
         Table::DelayedTasks,
         Table::DeadTasks,
+        Table::Tenants,
     ];
 
     /// The table's number as stored.
@@ -120,6 +123,7 @@ impl Table {
             Table::KeyLevels => "key_levels",
             Table::DelayedTasks => "delayed_tasks",
             Table::DeadTasks => "dead_tasks",
+            Table::Tenants => "tenants",
         }
     }
 }
@@ -333,6 +337,7 @@ mod tests {
                 (20, "key_levels"),
                 (21, "delayed_tasks"),
                 (22, "dead_tasks"),
+                (23, "tenants"),
             ]
         );
     }

@@ -56,7 +56,7 @@ impl Queue {
 
     fn reserve(&mut self, max: usize, strategy: &str) -> Vec<HandOut> {
         let plan = self.plan(strategy);
-        self.reserver.reserve(ANNA, max, plan)
+        self.reserver.reserve(ANNA, max, plan, At::from_ms(0))
     }
 
     /// Explains, and makes sure that nothing is changed by it, and that the next chunk is the one that is handed out.

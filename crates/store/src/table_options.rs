@@ -37,7 +37,8 @@ pub(crate) fn options_of(table: Table) -> KeyspaceCreateOptions {
         | Table::Weights
         | Table::Lanes
         | Table::Ranks
-        | Table::LaneKeys => options
+        | Table::LaneKeys
+        | Table::Tenants => options
             // A look at a row that is in no cache reads one block: where it is is known without another.
             .index_block_pinning_policy(PinningPolicy::all(true))
             .index_block_partitioning_policy(PartitioningPolicy::all(false))

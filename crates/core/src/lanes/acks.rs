@@ -9,11 +9,12 @@
 //! - A's pass lies below the virtual time, so that no task added later can get a level below A: neither one that is on its
 //!   way to the log while A moves, nor one that comes after a restart.
 
-use super::levels::{LaneNumber, Level, RankName};
+use super::levels::{LaneNumber, Level, QueueName, RankName, is_tenant};
 use super::reader::Placed;
 use super::state::LanesState;
 use crate::entry::{Applied, Outcome};
-use crate::tables::{KeyRange, Row, Table};
+use crate::rows;
+use crate::tables::{KeyRange, Row, Table, key_after_prefix};
 use minicbor::{Decode, Encode};
 use std::ops::Bound;
 
@@ -29,31 +30,42 @@ pub struct Ack {
     /// Everything up to here is done.
     #[n(2)]
     pub level: Level,
+    /// It is about a tenant of the priority.
+    #[n(3)]
+    pub tenant: Option<String>,
 }
 
 /// Applies it.
 pub(crate) fn ack(state: &mut LanesState, it: &Ack) -> Applied {
-    let noted = Applied { outcome: Outcome::Noted, effects: Vec::new() };
     let name = RankName { lane: it.lane, priority: it.priority };
-    let Some(lane) = state.by_number(it.lane) else { return noted };
-    let Some((_, rank)) = lane.ranks().find(|(priority, _)| *priority == it.priority) else { return noted };
-    if it.level.pass < rank.row().virtual_time && rank.row().acked < Some(it.level) {
-        state.count(name, |row| row.acked = Some(it.level));
+    if state.rank(name).is_some() {
+        state.set_acked(name, it.tenant.as_deref(), it.level);
     }
-    noted
+    Applied { outcome: Outcome::Noted, effects: Vec::new() }
 }
 
-/// The rows of a rank's levels above one, in order; `scan` gives the rows of a range, from wherever they are.
+/// The rows of a queue's levels above one, in order; `scan` gives the rows of a range, from wherever they are.
 pub fn levels_above<R: Iterator<Item = Row>, S: FnOnce(Table, KeyRange<'_>) -> R>(
-    name: RankName,
+    queue: &QueueName,
     above: Option<Level>,
     scan: S,
 ) -> impl Iterator<Item = Placed> + use<R, S> {
-    let from = above.map_or_else(|| name.key().to_vec(), |level| name.key_of_level(level).to_vec());
-    let end = RankName { priority: name.priority + 1, ..name }.key();
+    let (table, prefix) = match &queue.of {
+        Some(of) => (Table::KeyLevels, queue.rank.key_of_key(of)),
+        None => (Table::Levels, queue.rank.key().to_vec()),
+    };
+    let end = key_after_prefix(&prefix).expect("the key of a rank does not end all keys");
+    let from = above.map_or_else(|| prefix.clone(), |level| [&prefix[..], &level.key()].concat());
     let from = if above.is_some() { Bound::Excluded(&from[..]) } else { Bound::Included(&from[..]) };
-    scan(Table::Levels, (from, Bound::Excluded(&end[..]))).map(|(key, row)| Placed {
-        level: Level::from_key(&key).expect("a level's row has it as the end of its key"),
-        key: std::str::from_utf8(&row).expect("a key is text").into(),
+    let of_key = queue.of.clone().filter(|of| !is_tenant(of));
+    scan(table, (from, Bound::Excluded(&end[..]))).map(move |(row_key, row)| {
+        let level = Level::from_key(&row_key).expect("a level's row has it as the end of its key");
+        match &of_key {
+            Some(key) => Placed { level, key: key.clone(), stride: rows::decode(table, &row_key, &row) },
+            None => {
+                let (key, stride): (&str, u32) = rows::decode(table, &row_key, &row);
+                Placed { level, key: key.into(), stride }
+            }
+        }
     })
 }

@@ -4,12 +4,15 @@
 
 use super::acks::levels_above;
 use super::desk::Desk;
-use super::levels::{Level, RankName};
-use super::reader::Reader;
-use super::state::{KeyRow, LanesState, Rank, key_of_key_level};
+use super::levels::{Level, QueueName, RankName, is_tenant, tenant_of};
+use super::queue::Queue;
+use super::ranks::Rank;
+use super::shares::{KeyRow, Shares};
+use super::state::{LanesState, key_of_key_level};
 use super::tasks::{Standing, Task, TaskId};
 use super::{delayed, settle};
 use crate::limits::TASK_PAYLOAD_IN_ROW_BYTES_MAX;
+use crate::rows;
 use crate::tables::{Table, Tables, Walk};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -66,8 +69,11 @@ fn check_places(tables: &dyn Tables, tasks: &Tasks) {
         match task.standing {
             Standing::Waiting { pass } => {
                 let level = Level { pass, id: *id };
-                levels.insert((name.key_of_level(level).to_vec(), task.key.clone().into_bytes()));
                 key_levels.insert(key_of_key_level(name, &task.key, level));
+                match tenant_of(&task.key) {
+                    Some(tenant) => key_levels.insert(key_of_key_level(name, tenant, level)),
+                    None => levels.insert((name.key_of_level(level).to_vec(), task.key.clone())),
+                };
             }
             Standing::Delayed { until } => {
                 delayed_tasks.insert(delayed::key(until, *id).to_vec());
@@ -81,31 +87,36 @@ fn check_places(tables: &dyn Tables, tasks: &Tasks) {
         assert!(task.failures == 0 || task.failed.is_some(), "task {id} has failed, so an attempt at it has");
     }
     let keys = |table| tables.scan_prefix(table, &[]).map(|(key, _)| key);
+    let placed = tables.scan_prefix(Table::Levels, &[]).map(|(row_key, row)| {
+        let (key, _): (&str, u32) = rows::decode(Table::Levels, &row_key, &row);
+        (row_key.clone(), key.to_owned())
+    });
+    assert!(placed.eq(levels), "each waiting task without a tenant has its level, and nothing else");
     assert!(
-        tables.scan_prefix(Table::Levels, &[]).eq(levels),
-        "each waiting task has its level, and nothing else"
+        keys(Table::KeyLevels).eq(key_levels),
+        "each waiting task has its level among those of its key, and of its tenant"
     );
-    assert!(keys(Table::KeyLevels).eq(key_levels), "each waiting task has its level among those of its key");
     assert!(keys(Table::DelayedTasks).eq(delayed_tasks), "each delayed task has one row, under its time");
     assert!(keys(Table::DeadTasks).eq(dead_tasks), "each dead task has one row");
 }
 
 fn check_rank(name: RankName, rank: &Rank, tasks: &[(&TaskId, &Task)]) {
     let row = rank.row();
-    let mut keys: BTreeMap<&str, u64> = BTreeMap::new();
-    let (mut delayed, mut dead) = (0, 0);
+    let mut keys: BTreeMap<&str, u32> = BTreeMap::new();
+    let (mut delayed, mut dead, mut waiting) = (0, 0, 0);
     for (id, task) in tasks {
         match task.standing {
             Standing::Waiting { pass } => {
                 let level = Level { pass, id: **id };
+                waiting += 1;
                 *keys.entry(&task.key).or_default() += 1;
+                if let Some(tenant) = tenant_of(&task.key) {
+                    *keys.entry(tenant).or_default() += 1;
+                }
+                let acked = rank.acked_around(&task.key);
+                assert!(acked < Some(level), "{level} of {name:?} is not done, so it lies above A {acked:?}");
                 assert!(
-                    row.acked < Some(level),
-                    "{level} of {name:?} is not done, so it lies above A {:?}",
-                    row.acked
-                );
-                assert!(
-                    Some(level) <= row.highest,
+                    tenant_of(&task.key).is_some() || Some(level) <= row.highest,
                     "{level} of {name:?} lies no higher than M {:?}",
                     row.highest
                 );
@@ -118,19 +129,15 @@ fn check_rank(name: RankName, rank: &Rank, tasks: &[(&TaskId, &Task)]) {
             Standing::Dead => dead += 1,
         }
     }
-    for (key, KeyRow { finish, waiting }) in rank.keys() {
-        assert_eq!(
-            keys.get(key).copied().unwrap_or(0),
-            *waiting,
-            "the count of key {key:?} is a sum over its tasks"
-        );
-        assert!(
-            *waiting > 0 || *finish > row.virtual_time,
-            "nothing is said by what is remembered of key {key:?}"
-        );
+    check_shares(rank.shares(), row.virtual_time, &keys);
+    let tenants = rank.shares().iter().map(|(key, _)| key).filter(|key| is_tenant(key));
+    assert!(tenants.eq(rank.tenants().map(|(name, _)| name)), "a tenant is there while its tag is");
+    for (_, tenant) in rank.tenants() {
+        let virtual_time = tenant.row().virtual_time;
+        check_shares(tenant.users(), virtual_time, &keys);
+        assert!(tenant.row().acked.is_none_or(|acked| acked.pass < virtual_time), "A of a tenant is below V");
     }
     assert!(keys.keys().all(|key| rank.key(key).is_some()), "every key that has tasks is remembered");
-    let waiting = keys.values().sum();
     assert_eq!([row.waiting, row.delayed, row.dead], [waiting, delayed, dead], "counts of {name:?} are sums");
     assert_eq!(
         row.added - row.done,
@@ -141,6 +148,18 @@ fn check_rank(name: RankName, rank: &Rank, tasks: &[(&TaskId, &Task)]) {
         row.acked.is_none_or(|acked| acked.pass < row.virtual_time),
         "A of {name:?} lies below the virtual time"
     );
+}
+
+fn check_shares(shares: &Shares, virtual_time: u64, tasks: &BTreeMap<&str, u32>) {
+    let mut weight = 0;
+    for (key, row) in shares.iter() {
+        let KeyRow { finish, waiting, .. } = *row;
+        let counted = tasks.get(key).copied().unwrap_or(0);
+        assert_eq!(counted, waiting, "the count of key {key:?} is a sum over its tasks");
+        assert!(waiting > 0 || finish > virtual_time, "nothing is said by what is remembered of key {key:?}");
+        weight += if waiting > 0 { u64::from(row.weight().as_milli()) } else { 0 };
+    }
+    assert_eq!(shares.weight_milli(), weight, "the weight is a sum over the keys that have tasks");
 }
 
 fn check_payloads(tables: &dyn Tables, tasks: &Tasks) {
@@ -159,74 +178,128 @@ fn check_payloads(tables: &dyn Tables, tasks: &Tasks) {
 /// # Panics
 /// If an invariant does not hold; the message says which.
 pub(crate) fn check_desk(desk: &Desk, lanes: &LanesState, tables: &dyn Tables) {
-    let mut out = BTreeMap::new();
+    let mut out = BTreeSet::new();
     for lane in lanes.all() {
         let number = lane.row().number;
         assert_eq!(desk.lane(lane.name()), Some(number), "the desk knows lane {}", lane.name());
-        assert_eq!(
-            desk.is_paused(number),
-            lane.row().is_paused,
-            "the desk knows whether {} is paused",
-            lane.name()
-        );
+        assert_eq!(desk.row(number), Some(lane.row()), "the desk knows what is said of {}", lane.name());
+        check_meters(desk, number);
         for (priority, rank) in lane.ranks() {
             let name = RankName { lane: number, priority };
-            let Some(reader) = desk.reader(name) else {
+            let Some(queue) = desk.queue_of(name) else {
                 assert_eq!(rank.row().waiting, 0, "the desk knows every rank that has tasks with a level");
                 continue;
             };
-            let rows = levels_above(name, None, |table, range| tables.scan(table, range, Walk::Up));
-            let levels: Levels = rows.map(|placed| (placed.level, placed.key)).collect();
-            check_reader(name, reader, &levels, desk.is_asking(name));
-            check_desk_rank(name, desk, rank, &levels);
-            out.extend(reader.out().keys().map(|id| (*id, name)));
+            assert!(queue.virtual_time() >= rank.row().virtual_time, "V of {name:?} is what was handed out");
+            let check = Check { desk, rank, tables };
+            check.queue(&QueueName::of_rank(name), queue, rank.row().virtual_time);
+            gather_out(queue, &mut out);
         }
     }
-    assert_eq!(desk.out(), &out, "the desk knows where each task is that is out");
+    let known: BTreeSet<TaskId> = desk.out().keys().copied().collect();
+    assert_eq!(known, out, "the desk knows where each task belongs that is out");
 }
 
-fn check_desk_rank(name: RankName, desk: &Desk, rank: &Rank, levels: &Levels) {
-    let seen = desk.look(name).expect("the desk knows the rank");
-    let row = rank.row();
-    assert!(seen.virtual_time >= row.virtual_time, "the virtual time of {name:?} is what was handed out");
-    let Some(acked) = desk.may_ack(name) else { return };
-    let first = levels.keys().next();
-    assert!(first.is_none_or(|it| *it > acked), "{first:?} of {name:?} is not done: A is not {acked}");
-    assert!(acked.pass < row.virtual_time, "A of {name:?} lies below the virtual time");
-    assert!(Some(acked) <= seen.read_to, "A of {name:?} lies no higher than R");
+fn gather_out(queue: &Queue, out: &mut BTreeSet<TaskId>) {
+    for id in queue.reader.out().keys() {
+        assert!(out.insert(*id), "task {id} is out once");
+    }
+    queue.flows().for_each(|(_, flow)| gather_out(&flow.queue, out));
 }
 
-fn check_reader(name: RankName, reader: &Reader, levels: &Levels, desk_asks: bool) {
-    let (read_to, is_at_end) = (reader.read_to(), reader.is_at_end());
-    for level in levels.keys() {
-        let is_out = reader.out().get(&level.id).is_some_and(|placed| placed.level == *level);
-        let is_ready = reader.ready().contains_key(level);
-        assert!(!(is_out && is_ready), "{level} of {name:?} is ready or out, not both");
-        let is_known = Some(*level) <= read_to || is_at_end;
+/// What limits count is what is out.
+fn check_meters(desk: &Desk, lane: super::levels::LaneNumber) {
+    let meters = desk.meters(lane).expect("the desk knows the lane");
+    let limits = meters.limits();
+    let keys: Vec<&str> = desk.out().values().filter(|it| it.rank.lane == lane).map(|it| &*it.key).collect();
+    let names: BTreeSet<&str> =
+        keys.iter().flat_map(|key| tenant_of(key).into_iter().chain([*key])).collect();
+    let is_of = |name: &str, key: &str| key == name || tenant_of(key) == Some(name);
+    for (name, limit) in names.into_iter().map(|name| (name, limits.of(name))) {
+        let out = keys.iter().filter(|key| is_of(name, key)).count();
+        let is_counted = !limit.is_none();
+        let counted = meters.out_of(Some(name)) as usize;
+        assert_eq!(counted, if is_counted { out } else { 0 }, "what is out of {name:?} is counted");
+    }
+    if !limits.is_empty() {
+        assert_eq!(meters.out_of(None) as usize, keys.len(), "what is out of the lane is counted");
+    }
+}
+
+/// Checks the queues of a rank.
+struct Check<'a> {
+    desk: &'a Desk,
+    rank: &'a Rank,
+    tables: &'a dyn Tables,
+}
+
+impl Check<'_> {
+    fn queue(&self, name: &QueueName, queue: &Queue, machine_time: u64) {
+        let scan = |table, range: crate::tables::KeyRange<'_>| self.tables.scan(table, range, Walk::Up);
+        let levels: Levels =
+            levels_above(name, None, scan).map(|placed| (placed.level, placed.key)).collect();
+        self.reader(name, queue, &levels);
+        let is_of_key = name.of.as_deref().is_some_and(|of| !is_tenant(of));
+        if let Some(acked) = queue.ack().filter(|_| !is_of_key) {
+            let first = levels.keys().next();
+            assert!(
+                first.is_none_or(|it| *it > acked),
+                "{first:?} of {name:?} is not done: A is not {acked}"
+            );
+            assert!(acked.pass < machine_time, "A of {name:?} lies below the virtual time");
+            assert!(Some(acked) <= queue.reader.read_to(), "A of {name:?} lies no higher than R");
+        }
+        for (of, flow) in queue.flows() {
+            let machine_time = self.rank.tenant(of).map_or(0, |tenant| tenant.row().virtual_time);
+            self.queue(&QueueName::of(name.rank, of.clone()), &flow.queue, machine_time);
+        }
+    }
+
+    fn reader(&self, name: &QueueName, queue: &Queue, levels: &Levels) {
+        let reader = &queue.reader;
+        let (read_to, is_at_end) = (reader.read_to(), reader.is_at_end());
+        for (level, key) in levels {
+            let is_out = self.desk.is_out(level.id);
+            let is_ready = reader.ready().contains_key(level);
+            let is_known = Some(*level) <= read_to || is_at_end;
+            let is_elsewhere = name.of.as_deref() != Some(&**key) && queue.flow(key).is_some();
+            assert!(
+                is_out || is_ready || is_elsewhere || !is_known,
+                "{level} of {name:?} lies below R {read_to:?}, so it is in memory"
+            );
+            assert!(
+                !is_ready || Some(*level) <= read_to,
+                "{level} of {name:?} is ready, so it lies below R {read_to:?}"
+            );
+            let is_out_here = reader.out().get(&level.id).is_some_and(|placed| placed.level == *level);
+            assert!(!(is_out_here && is_ready), "{level} of {name:?} is ready or out, not both");
+        }
+        for (level, ready) in reader.ready() {
+            assert_eq!(
+                levels.get(level),
+                Some(&ready.key),
+                "{level} of {name:?} is ready, so it has a place"
+            );
+        }
+        for placed in reader.out().values() {
+            let level = placed.level;
+            assert_eq!(
+                levels.get(&level),
+                Some(&placed.key),
+                "{level} of {name:?} is out, so it has a place"
+            );
+        }
+        let most = reader.buffer().tasks;
+        assert!(reader.ready_len() <= most, "no more of {name:?} is ready than its buffer holds");
+        // What a flow needs is read when it is its turn.
         assert!(
-            is_out || is_ready || !is_known,
-            "{level} of {name:?} lies below R {read_to:?}, so it is in memory"
+            name.of.is_some()
+                || self.desk.is_asking(name)
+                || reader.is_read_under_way()
+                || !reader.needs_rows(),
+            "{name:?} is stuck: it needs rows, and nobody is asked for them"
         );
-        assert!(
-            !is_ready || Some(*level) <= read_to,
-            "{level} of {name:?} is ready, so it lies below R {read_to:?}"
-        );
+        let out: BTreeSet<Level> = reader.out().values().map(|placed| placed.level).collect();
+        assert_eq!(reader.out_levels(), &out, "the levels that are out of {name:?} are those of its tasks");
     }
-    for (level, key) in reader.ready() {
-        assert_eq!(levels.get(level), Some(key), "{level} of {name:?} is ready, so it has a place");
-    }
-    for placed in reader.out().values() {
-        let level = placed.level;
-        assert_eq!(levels.get(&level), Some(&placed.key), "{level} of {name:?} is out, so it has a place");
-    }
-    assert!(
-        reader.ready_len() <= reader.buffer().tasks,
-        "no more of {name:?} is ready than its buffer holds"
-    );
-    assert!(
-        desk_asks || reader.is_read_under_way() || !reader.needs_rows(),
-        "{name:?} is stuck: it needs rows, and nobody is asked for them"
-    );
-    let out: BTreeSet<Level> = reader.out().values().map(|placed| placed.level).collect();
-    assert_eq!(reader.out_levels(), &out, "the levels that are out of {name:?} are those of its tasks");
 }

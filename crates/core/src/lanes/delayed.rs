@@ -4,7 +4,7 @@
 //! - Each delayed task has one row here, under the time when it is due.
 //! - A retry is not charged to its key a second time: it gets the level of the virtual time.
 
-use super::levels::{Level, RankName};
+use super::levels::RankName;
 use super::state::{self, LanesState, put_task};
 use super::tasks::{Standing, Task, TaskId};
 use super::writer::place;
@@ -59,14 +59,14 @@ pub(crate) fn release(state: &mut LanesState, tables: &mut dyn Tables, at: At) -
         let name = RankName { lane: task.lane, priority: task.priority };
         tables.delete(Table::DelayedTasks, &key(until, *id));
         state.count(name, |row| row.delayed -= 1);
-        let pass = match task.failures {
+        let charge = match task.failures {
             0 => state.charge(name, &task.key, task.weight),
-            _ => state.virtual_time(name),
+            _ => state.charge_nothing(name, &task.key),
         };
-        task.standing = Standing::Waiting { pass };
+        task.standing = Standing::Waiting { pass: charge.pass };
         let task_key = task.key.clone();
         put_task(tables, *id, task);
-        effects.push(place(state, tables, name, &task_key, Level { pass, id: *id }));
+        effects.push(place(state, tables, name, &task_key, *id, charge));
     }
     effects.extend(next_due(tables).map(|until| Effect::TaskDelayed { until }));
     Applied { outcome: Outcome::TasksReleased { tasks: due.len() as u64 }, effects }

@@ -8,6 +8,7 @@ use super::tasks::TaskId;
 use crate::limits::{LANE_WEIGHT_MILLI_MAX, LANE_WEIGHT_MILLI_MIN};
 use minicbor::{Decode, Encode};
 use std::fmt;
+use std::sync::Arc;
 
 /// How far apart the tasks of a key of weight 1 stand.
 pub const STRIDE: u64 = 1 << 20;
@@ -52,9 +53,17 @@ impl Weight {
     }
 
     /// How far apart tasks of this weight stand: the nearest whole number, at least 1.
-    pub fn stride(self) -> u64 {
+    pub fn stride(self) -> u32 {
         let milli = u64::from(self.0.max(1));
-        ((STRIDE * 1_000 + milli / 2) / milli).max(1)
+        let stride = ((STRIDE * 1_000 + milli / 2) / milli).max(1);
+        u32::try_from(stride).expect("the stride of the least weight has 30 bits")
+    }
+
+    /// The weight whose tasks stand so far apart; 1 if that is not known.
+    pub fn of_stride(stride: u32) -> Weight {
+        let stride = u64::from(stride);
+        let milli = (STRIDE * 1_000 + stride / 2).checked_div(stride);
+        milli.and_then(|milli| Weight::from_milli(u32::try_from(milli).ok()?)).unwrap_or(Weight::ONE)
     }
 
     /// Why a stored weight is none.
@@ -80,6 +89,16 @@ impl fmt::Display for Weight {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.as_f64().fmt(f)
     }
+}
+
+/// The tenant of a key such as `tenant/user`, with its slash, which tells it apart from a key of that name.
+pub fn tenant_of(key: &str) -> Option<&str> {
+    key.find('/').map(|slash| &key[..=slash])
+}
+
+/// Whether this names a tenant, and not a key.
+pub fn is_tenant(name: &str) -> bool {
+    name.ends_with('/')
 }
 
 /// A lane's number: short, for the keys of its rows.
@@ -124,6 +143,32 @@ impl RankName {
     }
 }
 
+/// Tasks in the order of their levels: those of a rank that have no tenant, those of a tenant, or those of one key.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct QueueName {
+    /// The rank.
+    pub rank: RankName,
+    /// The tenant or the key; none for the rank as a whole.
+    pub of: Option<Arc<str>>,
+}
+
+impl QueueName {
+    /// The rank as a whole.
+    pub const fn of_rank(rank: RankName) -> QueueName {
+        QueueName { rank, of: None }
+    }
+
+    /// The tasks of a tenant or a key.
+    pub const fn of(rank: RankName, of: Arc<str>) -> QueueName {
+        QueueName { rank, of: Some(of) }
+    }
+
+    /// The queue of all who share with a key.
+    pub fn around(rank: RankName, key: &str) -> QueueName {
+        QueueName { rank, of: tenant_of(key).map(Into::into) }
+    }
+}
+
 /// A task's place among those of its rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub struct Level {
@@ -142,6 +187,14 @@ impl Level {
         key[..8].copy_from_slice(&self.pass.to_be_bytes());
         key[8..].copy_from_slice(&self.id.key());
         key
+    }
+
+    /// The level just before this one, if there is one.
+    pub fn before(self) -> Option<Level> {
+        match self.id.as_u64() {
+            1 => Some(Level { pass: self.pass.checked_sub(1)?, id: TaskId::last() }),
+            number => Some(Level { pass: self.pass, id: TaskId::from_u64(number - 1)? }),
+        }
     }
 
     /// The level at the end of a row's key.
@@ -175,12 +228,29 @@ mod tests {
     #[test]
     fn strides_are_as_exact_as_whole_numbers_allow() {
         let stride = |milli| Weight::from_milli(milli).unwrap().stride();
-        assert_eq!([stride(1_000), stride(2_000), stride(500)], [STRIDE, STRIDE / 2, 2 * STRIDE]);
-        assert_eq!([stride(1), stride(10_000_000)], [1_000 * STRIDE, 105]);
+        let one = u32::try_from(STRIDE).unwrap();
+        assert_eq!([stride(1_000), stride(2_000), stride(500)], [one, one / 2, 2 * one]);
+        assert_eq!([stride(1), stride(10_000_000)], [1_000 * one, 105]);
         for milli in [3_000, 7_000, 300_000, 700_000, 9_999_999] {
             let exact = STRIDE as f64 * 1_000.0 / f64::from(milli);
-            assert!((stride(milli) as f64 - exact).abs() <= 0.5, "{milli}");
+            assert!((f64::from(stride(milli)) - exact).abs() <= 0.5, "{milli}");
         }
+    }
+
+    #[test]
+    fn a_tenant_is_what_stands_before_the_first_slash() {
+        assert_eq!([tenant_of("acme"), tenant_of("")], [None, None]);
+        assert_eq!([tenant_of("acme/bob"), tenant_of("acme/bob/x")], [Some("acme/"); 2]);
+        assert!(is_tenant("acme/") && !is_tenant("acme"));
+    }
+
+    #[test]
+    fn a_weight_is_known_by_its_stride() {
+        for milli in [1, 2, 500, 1_000, 1_001, 2_500, 30_000] {
+            let weight = Weight::from_milli(milli).unwrap();
+            assert_eq!(Weight::of_stride(weight.stride()), weight);
+        }
+        assert_eq!(Weight::of_stride(0), Weight::ONE);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Open: creating lanes, and changing what is said of them.
 
+use super::limiting::LaneLimits;
 use super::state::{LaneRow, LanesState};
-use crate::entry::{Applied, Effect, Outcome, Refusal};
+use crate::entry::{Applied, Refusal};
 use crate::limits::{LANE_NAME_BYTES_MAX, LANES_MAX};
 use crate::tables::Tables;
 use crate::time::At;
@@ -55,6 +56,7 @@ pub(crate) fn set_lane(state: &mut LanesState, tables: &mut dyn Tables, at: At, 
             is_paused: false,
             is_draining: false,
             weights: BTreeMap::new(),
+            limits: LaneLimits::default(),
         },
     };
 
@@ -64,8 +66,5 @@ pub(crate) fn set_lane(state: &mut LanesState, tables: &mut dyn Tables, at: At, 
         is_draining: it.is_draining.unwrap_or(row.is_draining),
         ..row
     };
-    let (number, is_paused) = (row.number, row.is_paused);
-    state.set_lane(tables, &it.name, row);
-    let effect = Effect::LaneSet { lane: number, name: it.name.clone(), is_paused };
-    Applied { outcome: Outcome::LaneSet, effects: vec![effect] }
+    state.set_lane(tables, &it.name, row)
 }

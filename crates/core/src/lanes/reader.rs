@@ -33,6 +33,8 @@ pub struct Placed {
     pub level: Level,
     /// Its key.
     pub key: Arc<str>,
+    /// What its key is charged for it; nothing if that was done before.
+    pub stride: u32,
 }
 
 /// What is to be read.
@@ -52,9 +54,16 @@ pub struct Reader {
     is_at_end: bool,
     read: Option<UnderWay>,
     /// Ready tasks by level.
-    ready: BTreeMap<Level, Arc<str>>,
+    ready: BTreeMap<Level, Ready>,
     out: BTreeMap<TaskId, Placed>,
     out_levels: BTreeSet<Level>,
+}
+
+/// What is known of a ready task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Ready {
+    pub(super) key: Arc<str>,
+    pub(super) stride: u32,
 }
 
 /// What happened while a read was under way, which may have come before or after it looked.
@@ -111,7 +120,7 @@ impl Reader {
     }
 
     /// The ready tasks, for the audit.
-    pub(super) const fn ready(&self) -> &BTreeMap<Level, Arc<str>> {
+    pub(super) const fn ready(&self) -> &BTreeMap<Level, Ready> {
         &self.ready
     }
 
@@ -169,14 +178,20 @@ impl Reader {
         Some(Read { above: self.read_to, limit: self.buffer.tasks - self.ready.len() + in_the_way })
     }
 
-    /// Takes in the rows that were read, in order. Fewer than were asked for means that the last one is the end.
-    pub fn take_in(&mut self, rows: impl IntoIterator<Item = Placed>, is_end: bool) {
+    /// Takes in the rows that were read, in order, but for those that are somebody else's. Fewer than were asked for means that
+    /// the last one is the end.
+    pub fn take_in(
+        &mut self,
+        rows: impl IntoIterator<Item = Placed>,
+        is_end: bool,
+        is_own: impl Fn(&Placed) -> bool,
+    ) {
         let UnderWay { placed, gone, is_void } =
             self.read.take().expect("rows come when they were asked for");
         if !is_void {
             for row in rows {
                 self.read_to = self.read_to.max(Some(row.level));
-                if !gone.contains(&row.level) {
+                if !gone.contains(&row.level) && is_own(&row) {
                     self.make_ready(row);
                 }
             }
@@ -230,26 +245,56 @@ impl Reader {
         }
     }
 
-    /// Hands out the task with the smallest level.
-    pub fn hand_out(&mut self) -> Option<Placed> {
-        loop {
-            let (level, key) = self.ready.pop_first()?;
-            // Rows may be ahead of what was told: a task that is out by its old level is placed at its new one shortly.
-            if self.out.contains_key(&level.id) {
-                continue;
+    /// A task has another place.
+    pub fn shift(&mut self, from: Level, to: Placed) {
+        if let Some(out) = self.out.get_mut(&from.id) {
+            self.out_levels.remove(&out.level);
+            self.out_levels.insert(to.level);
+            out.level = to.level;
+            if let Some(read) = &mut self.read {
+                read.gone.insert(from);
             }
-            let placed = Placed { level, key };
-            self.out_levels.insert(level);
-            self.out.insert(level.id, placed.clone());
-            return Some(placed);
+            return;
         }
+        self.remove(from);
+        self.place(to);
     }
 
-    /// Takes a task back that nobody works on any more.
-    pub fn put_back(&mut self, id: TaskId) {
-        let Some(placed) = self.out.remove(&id) else { return };
+    /// The ready task with the smallest level.
+    pub fn first(&self) -> Option<(Level, &Arc<str>)> {
+        self.ready.first_key_value().map(|(level, ready)| (*level, &ready.key))
+    }
+
+    /// Lets the first ready task go: it is somebody else's.
+    pub fn skip_first(&mut self) {
+        self.ready.pop_first();
+    }
+
+    /// Hands out the task with the smallest level.
+    pub fn hand_out(&mut self) -> Option<Placed> {
+        let (level, Ready { key, stride }) = self.ready.pop_first()?;
+        let placed = Placed { level, key, stride };
+        self.out_levels.insert(level);
+        self.out.insert(level.id, placed.clone());
+        Some(placed)
+    }
+
+    /// Takes a task back that nobody works on any more, for [`Reader::place`]; it is not charged again.
+    pub fn take_back(&mut self, id: TaskId) -> Option<Placed> {
+        let placed = self.out.remove(&id)?;
         self.out_levels.remove(&placed.level);
-        self.place(placed);
+        Some(Placed { stride: 0, ..placed })
+    }
+
+    /// Lets all ready tasks go; they are read again.
+    pub fn let_go(&mut self) {
+        let Some((first, _)) = self.ready.first_key_value() else { return };
+        self.read_to = first.before();
+        self.ready.clear();
+        self.is_at_end = false;
+        if let Some(read) = &mut self.read {
+            read.is_void = true;
+        }
     }
 
     /// A consumer still works on a task that it got from an earlier leader.
@@ -273,7 +318,7 @@ impl Reader {
 
     fn make_ready(&mut self, it: Placed) {
         if !self.out.contains_key(&it.level.id) {
-            self.ready.insert(it.level, it.key);
+            self.ready.insert(it.level, Ready { key: it.key, stride: it.stride });
         }
     }
 

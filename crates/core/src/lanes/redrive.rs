@@ -1,6 +1,6 @@
 //! Redrive: tasks that have failed for good are tried again, as if they had just been added.
 
-use super::levels::{Level, RankName};
+use super::levels::RankName;
 use super::settle::key_of_dead;
 use super::state::{self, LanesState, put_task};
 use super::tasks::{Standing, TaskId};
@@ -42,10 +42,10 @@ pub(crate) fn redrive(state: &mut LanesState, tables: &mut dyn Tables, it: &Redr
         let name = RankName { lane: number, priority: task.priority };
         tables.delete(Table::DeadTasks, &key_of_dead(number, *id));
         state.count(name, |row| row.dead -= 1);
-        let (key, pass) = (task.key.clone(), state.charge(name, &task.key, task.weight));
-        (task.standing, task.failures) = (Standing::Waiting { pass }, 0);
+        let (key, charge) = (task.key.clone(), state.charge(name, &task.key, task.weight));
+        (task.standing, task.failures) = (Standing::Waiting { pass: charge.pass }, 0);
         put_task(tables, *id, task);
-        effects.push(place(state, tables, name, &key, Level { pass, id: *id }));
+        effects.push(place(state, tables, name, &key, *id, charge));
     }
     Applied { outcome: Outcome::Redriven { tasks: effects.len() as u64 }, effects }
 }

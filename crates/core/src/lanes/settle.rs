@@ -6,7 +6,7 @@
 use super::delayed;
 use super::levels::{LaneNumber, Level, RankName};
 use super::state::{self, LanesState, delete_task, put_task};
-use super::tasks::{Standing, TaskId};
+use super::tasks::{Standing, Task, TaskId};
 use crate::entry::{Applied, Done, Effect, FailedAttempt, Outcome, Settled};
 use crate::rows;
 use crate::tables::{Table, Tables};
@@ -61,9 +61,7 @@ fn complete_one(
     match task.standing {
         Standing::Waiting { pass } => {
             let level = Level { pass, id };
-            state.take_out(tables, rank, &task.key, level);
-            let virtual_time = state.virtual_time(rank);
-            effects.push(Effect::TaskUnplaced { rank, level, is_done: true, virtual_time });
+            effects.push(unplace(state, tables, rank, &task, level, true));
         }
         Standing::Delayed { .. } => {
             state.count(rank, |row| row.delayed -= 1);
@@ -77,6 +75,20 @@ fn complete_one(
     delete_task(tables, id, &task);
     state.count(rank, |row| row.done += 1);
     Settled::Accepted
+}
+
+/// Takes a task out of its place, and says so. The first attempt at a task is the one that its tenant is charged for.
+fn unplace(
+    state: &mut LanesState,
+    tables: &mut dyn Tables,
+    rank: RankName,
+    task: &Task,
+    level: Level,
+    is_done: bool,
+) -> Effect {
+    state.take_out(tables, rank, &task.key, level, task.failures == 0);
+    let (key, times) = (task.key.as_str().into(), state.times(rank, &task.key));
+    Effect::TaskUnplaced { rank, level, key, is_done, times }
 }
 
 /// Applies failed attempts.
@@ -113,11 +125,9 @@ fn fail_one(
 
     // Nothing below can be refused.
     let name = RankName { lane: task.lane, priority: task.priority };
-    state.take_out(tables, name, &task.key, Level { pass, id });
+    effects.push(unplace(state, tables, name, &task, Level { pass, id }, false));
     task.failures += 1;
     task.failed = Some(it.attempt);
-    let (level, virtual_time) = (Level { pass, id }, state.virtual_time(name));
-    effects.push(Effect::TaskUnplaced { rank: name, level, is_done: false, virtual_time });
     if task.failures >= task.attempts_max {
         task.standing = Standing::Dead;
         let dead = DeadRow { reason: it.reason, at };

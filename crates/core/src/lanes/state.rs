@@ -1,16 +1,17 @@
-//! State: the lanes, their ranks and the keys that have tasks, in memory, and how they reach the tables.
+//! State: the lanes and their ranks, in memory, and how they reach the tables.
 //!
 //! Invariants
 //! - Memory holds what the rows hold once everything is flushed.
-//! - A rank's virtual time never goes back, and no task is given a pass below it.
-//! - A key is remembered exactly while it has tasks with a level, or its finish tag lies above the virtual time: below it,
-//!   the tag says nothing. When nothing waits, the virtual time moves behind all tags. (Of very many keys without tasks, those
-//!   nearest to their turn are forgotten.)
 //! - The counts of a rank are sums over its keys and tasks.
 
-use super::levels::{LaneNumber, Level, RankName, Weight};
-use super::tasks::{Standing, Task, TaskId};
-use crate::limits::{LANE_IDLE_KEYS_MAX, TASK_PAYLOAD_IN_ROW_BYTES_MAX};
+use super::levels::{LaneNumber, Level, RankName, Weight, tenant_of};
+use super::limiting::LaneLimits;
+use super::ranks::{Changed, Rank, RankRow, Tenant};
+use super::shares::{KeyRow, Shares};
+use super::tasks::{HandedOut, Standing, Task, TaskId};
+use crate::effect::{Effect, Times};
+use crate::entry::{Applied, Outcome};
+use crate::limits::TASK_PAYLOAD_IN_ROW_BYTES_MAX;
 use crate::rows;
 use crate::tables::{Table, Tables};
 use crate::time::At;
@@ -36,35 +37,22 @@ pub struct LaneRow {
     #[n(4)]
     #[cbor(default)]
     pub weights: BTreeMap<String, Weight>,
+    /// How much may be handed out at a time.
+    #[n(5)]
+    #[cbor(default)]
+    pub limits: LaneLimits,
 }
 
-/// The tasks of one priority.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Encode, Decode)]
-pub struct RankRow {
-    /// The virtual time V: the highest pass that is known to be handed out.
-    #[n(0)]
-    pub virtual_time: u64,
-    /// The ack level A: everything up to it is done.
-    #[n(1)]
-    pub acked: Option<Level>,
-    /// The highest level M that was ever given.
-    #[n(2)]
-    pub highest: Option<Level>,
-    /// Tasks that have a level.
-    #[n(3)]
-    pub waiting: u64,
-    /// Tasks that are not due yet.
-    #[n(4)]
-    pub delayed: u64,
-    /// Tasks that have failed for good.
-    #[n(5)]
-    pub dead: u64,
-    /// Tasks ever added.
-    #[n(6)]
-    pub added: u64,
-    /// Tasks ever done.
-    #[n(7)]
-    pub done: u64,
+impl LaneRow {
+    /// The weight that a key or tenant has by its name.
+    pub fn weight_of(&self, name: &str) -> Option<Weight> {
+        self.weights.get(name).copied()
+    }
+
+    /// How far apart the turns of a tenant are.
+    pub fn tenant_stride(&self, tenant: &str) -> u32 {
+        self.weight_of(tenant).unwrap_or_default().stride()
+    }
 }
 
 /// How many tasks there are.
@@ -76,26 +64,6 @@ pub struct TaskCounts {
     pub delayed: u64,
     /// Tasks that have failed for good.
     pub dead: u64,
-}
-
-/// A key of a rank.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Encode, Decode)]
-pub struct KeyRow {
-    /// Where its next task starts at the earliest: the pass of the last one and that one's stride.
-    #[n(0)]
-    pub finish: u64,
-    /// Its tasks that have a level.
-    #[n(1)]
-    pub waiting: u64,
-}
-
-/// One priority of a lane, in memory.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Rank {
-    row: RankRow,
-    keys: BTreeMap<Box<str>, KeyRow>,
-    /// Keys without tasks, by finish tag: they go as the virtual time passes it.
-    idle: BTreeSet<(u64, Box<str>)>,
 }
 
 /// A lane, in memory.
@@ -112,29 +80,13 @@ pub struct LanesState {
     lanes: BTreeMap<LaneNumber, Lane>,
     numbers: BTreeMap<String, LaneNumber>,
     changed_ranks: BTreeSet<RankName>,
-    changed_keys: BTreeSet<(RankName, Box<str>)>,
 }
 
-impl Rank {
-    /// What the rank's row says.
-    pub const fn row(&self) -> &RankRow {
-        &self.row
-    }
-
-    /// Its keys that are remembered, in order.
-    pub fn keys(&self) -> impl Iterator<Item = (&str, &KeyRow)> {
-        self.keys.iter().map(|(key, row)| (&**key, row))
-    }
-
-    /// How many keys have tasks with a level.
-    pub fn keys_waiting(&self) -> usize {
-        self.keys.len() - self.idle.len()
-    }
-
-    /// What is known of a key.
-    pub fn key(&self, key: &str) -> Option<&KeyRow> {
-        self.keys.get(key)
-    }
+/// Where a task stands, and how far behind it the next one of its key does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Charge {
+    pub(super) pass: u64,
+    pub(super) stride: u32,
 }
 
 impl Lane {
@@ -146,6 +98,11 @@ impl Lane {
     /// What is said of it.
     pub const fn row(&self) -> &LaneRow {
         &self.row
+    }
+
+    /// How many tasks it has that are not done.
+    pub fn undone(&self) -> u64 {
+        self.ranks.values().map(|rank| rank.row.waiting + rank.row.delayed + rank.row.dead).sum()
     }
 
     /// Its priorities that ever had tasks, the lowest first.
@@ -168,15 +125,22 @@ impl LanesState {
             let name = RankName::from_key(&key).expect("a rank's row has its name as key");
             state.rank_mut(name).row = rows::decode(Table::Ranks, &key, &bytes);
         }
+        for (row_key, bytes) in tables.scan_prefix(Table::Tenants, &[]) {
+            let (name, tenant) = key_of_row(&row_key);
+            let row = rows::decode(Table::Tenants, &row_key, &bytes);
+            state.rank_mut(name).tenants.insert(tenant, Tenant { row, users: Shares::default() });
+        }
         for (row_key, bytes) in tables.scan_prefix(Table::LaneKeys, &[]) {
-            let name = RankName::from_key(&row_key).expect("a key's row begins with its rank");
-            let key: Box<str> = std::str::from_utf8(&row_key[6..]).expect("a key is text").into();
+            let (name, key) = key_of_row(&row_key);
             let row: KeyRow = rows::decode(Table::LaneKeys, &row_key, &bytes);
             let rank = state.rank_mut(name);
-            if row.waiting == 0 {
-                rank.idle.insert((row.finish, key.clone()));
+            match tenant_of(&key).filter(|tenant| **tenant != *key) {
+                Some(tenant) => {
+                    let tenant = rank.tenants.get_mut(tenant).expect("a user's tenant has its row");
+                    tenant.users.open(key, row);
+                }
+                None => rank.shares.open(key, row),
             }
-            rank.keys.insert(key, row);
         }
         state.changed_ranks.clear();
         state
@@ -217,9 +181,10 @@ impl LanesState {
         self.lanes.is_empty()
     }
 
-    /// Writes what is said of a lane, new or old.
-    pub(super) fn set_lane(&mut self, tables: &mut dyn Tables, name: &str, row: LaneRow) {
+    /// Writes what is said of a lane, new or old, and says so.
+    pub(super) fn set_lane(&mut self, tables: &mut dyn Tables, name: &str, row: LaneRow) -> Applied {
         tables.put(Table::Lanes, name.as_bytes(), rows::encode(&row));
+        let effect = Effect::LaneSet { lane: row.number, name: name.to_owned(), row: Box::new(row.clone()) };
         self.numbers.insert(name.to_owned(), row.number);
         match self.lanes.get_mut(&row.number) {
             Some(lane) => lane.row = row,
@@ -227,6 +192,7 @@ impl LanesState {
                 drop(self.lanes.insert(row.number, Lane { name: name.into(), row, ranks: BTreeMap::new() }))
             }
         }
+        Applied { outcome: Outcome::LaneSet, effects: vec![effect] }
     }
 
     /// The number that a new lane gets.
@@ -245,114 +211,155 @@ impl LanesState {
         change(&mut self.rank_mut(name).row);
     }
 
-    /// Moves a rank's virtual time on, and forgets the keys whose finish tags say nothing any more.
-    pub(super) fn advance(&mut self, name: RankName, pass: u64) {
-        if pass <= self.virtual_time(name) {
-            return;
-        }
-        let lane = self.lanes.get_mut(&name.lane).expect("a rank belongs to a lane");
-        let rank = lane.ranks.entry(name.priority).or_default();
-        rank.row.virtual_time = pass;
-        self.changed_ranks.insert(name);
-        while let Some((finish, _)) = rank.idle.first()
-            && *finish <= pass
-            && let Some((_, key)) = rank.idle.pop_first()
-        {
-            rank.keys.remove(&key);
-            self.changed_keys.insert((name, key));
+    /// Moves a rank's virtual time on, or that of a tenant of it.
+    pub(super) fn advance(&mut self, name: RankName, handed_out: &HandedOut) {
+        let tenant = handed_out.tenant.as_deref();
+        let is_news = match (self.rank(name), tenant) {
+            (Some(rank), Some(name)) => {
+                rank.tenant(name).is_some_and(|it| it.row.virtual_time < handed_out.pass)
+            }
+            (Some(rank), None) => rank.row.virtual_time < handed_out.pass,
+            (None, tenant) => tenant.is_none() && handed_out.pass > 0,
+        };
+        if is_news {
+            match tenant {
+                Some(tenant) => self.rank_mut(name).advance_tenant(tenant, handed_out.pass),
+                None => self.rank_mut(name).advance(handed_out.pass),
+            }
         }
     }
 
-    /// A rank's virtual time.
-    pub(super) fn virtual_time(&self, name: RankName) -> u64 {
-        let rank = self.lanes.get(&name.lane).and_then(|lane| lane.ranks.get(&name.priority));
-        rank.map_or(0, |rank| rank.row.virtual_time)
-    }
-
-    /// The pass of a new task of a key, which is charged for it: start-time fair queueing.
-    pub(super) fn charge(&mut self, name: RankName, key: &str, weight: Weight) -> u64 {
-        let of_key = self.lanes.get(&name.lane).and_then(|lane| lane.row.weights.get(key));
-        let weight = of_key.copied().unwrap_or(weight);
+    /// Notes how far everything of a rank or tenant is done.
+    pub(super) fn set_acked(&mut self, name: RankName, tenant: Option<&str>, level: Level) {
         let rank = self.rank_mut(name);
-        let finish = rank.keys.get(key).map_or(0, |it| it.finish);
-        let pass = finish.max(rank.row.virtual_time);
-        self.change_key(name, key, |it| it.finish = pass.saturating_add(weight.stride()));
-        pass
+        let (virtual_time, acked) = match tenant {
+            Some(tenant) => match rank.known_tenant_mut(tenant) {
+                Some(tenant) => (tenant.row.virtual_time, &mut tenant.row.acked),
+                None => return,
+            },
+            None => (rank.row.virtual_time, &mut rank.row.acked),
+        };
+        if level.pass < virtual_time && *acked < Some(level) {
+            *acked = Some(level);
+        }
+    }
+
+    /// One priority of a lane, if it ever had tasks.
+    pub fn rank(&self, name: RankName) -> Option<&Rank> {
+        self.lanes.get(&name.lane)?.ranks.get(&name.priority)
+    }
+
+    /// The virtual times that count for a key.
+    pub(super) fn times(&self, name: RankName, key: &str) -> Times {
+        self.rank(name).map_or(Times { rank: 0, tenant: 0 }, |rank| rank.times(key))
+    }
+
+    /// The place of a new task of a key, which is charged for it.
+    pub(super) fn charge(&mut self, name: RankName, key: &str, weight: Weight) -> Charge {
+        let of_key = self.lanes.get(&name.lane).and_then(|lane| lane.row.weight_of(key));
+        let stride = of_key.unwrap_or(weight).stride();
+        Charge { pass: self.rank_mut(name).charge(key, stride), stride }
+    }
+
+    /// The place of a task that was charged to its key before: right where the others are.
+    pub(super) fn charge_nothing(&self, name: RankName, key: &str) -> Charge {
+        let times = self.times(name, key);
+        let pass = if tenant_of(key).is_some() { times.tenant } else { times.rank };
+        Charge { pass, stride: 0 }
+    }
+
+    fn tenant_stride(&self, name: RankName, key: &str) -> u32 {
+        let lane = self.lanes.get(&name.lane).expect("a rank belongs to a lane");
+        tenant_of(key).map_or(0, |tenant| lane.row.tenant_stride(tenant))
     }
 
     /// Puts a task into its place.
-    pub(super) fn place(&mut self, tables: &mut dyn Tables, name: RankName, key: &str, level: Level) {
-        tables.put(Table::Levels, &name.key_of_level(level), key.as_bytes().to_vec());
-        tables.put(Table::KeyLevels, &key_of_key_level(name, key, level), Vec::new());
-        self.change_key(name, key, |it| it.waiting += 1);
-        self.count(name, |row| {
-            row.waiting += 1;
-            row.highest = row.highest.max(Some(level));
-        });
+    pub(super) fn place(
+        &mut self,
+        tables: &mut dyn Tables,
+        name: RankName,
+        key: &str,
+        level: Level,
+        stride: u32,
+    ) {
+        put_level(tables, name, key, level, stride);
+        let tenant_stride = self.tenant_stride(name, key);
+        self.rank_mut(name).enter(key, level, tenant_stride);
     }
 
-    /// Takes a task out of its place: it was handed out, so the virtual time is at least there.
-    pub(super) fn take_out(&mut self, tables: &mut dyn Tables, name: RankName, key: &str, level: Level) {
-        tables.delete(Table::Levels, &name.key_of_level(level));
-        tables.delete(Table::KeyLevels, &key_of_key_level(name, key, level));
-        self.change_key(name, key, |it| it.waiting -= 1);
-        self.count(name, |row| row.waiting -= 1);
-        self.advance(name, level.pass);
-        self.end_busy_period(name);
+    /// Takes a task out of its place; `is_charged` says whether this was its tenant's turn.
+    pub(super) fn take_out(
+        &mut self,
+        tables: &mut dyn Tables,
+        name: RankName,
+        key: &str,
+        level: Level,
+        is_charged: bool,
+    ) {
+        delete_level(tables, name, key, level);
+        let tenant_cost = if is_charged { self.tenant_stride(name, key) } else { 0 };
+        self.rank_mut(name).leave(key, level, tenant_cost);
     }
 
-    /// Nothing waits any more: nobody is owed anything, so the virtual time moves behind every turn, and all keys are
-    /// forgotten.
-    fn end_busy_period(&mut self, name: RankName) {
-        let rank = self.rank_mut(name);
-        if rank.row.waiting == 0
-            && let Some(last) = rank.idle.last().map(|(finish, _)| *finish)
-        {
-            self.advance(name, last);
+    /// A task of a key has got another level.
+    pub(super) fn raise_highest(&mut self, name: RankName, key: &str, level: Level) {
+        if tenant_of(key).is_none() {
+            self.count(name, |row| row.highest = row.highest.max(Some(level)));
         }
     }
 
-    fn change_key(&mut self, name: RankName, key: &str, change: impl FnOnce(&mut KeyRow)) {
-        let rank = self.rank_mut(name);
-        let (key, mut row) = match rank.keys.get_key_value(key) {
-            Some((key, row)) => (key.clone(), *row),
-            None => (key.into(), KeyRow::default()),
-        };
-        if row.waiting == 0 {
-            rank.idle.remove(&(row.finish, key.clone()));
-        }
-        change(&mut row);
-        if row.waiting > 0 {
-            rank.keys.insert(key.clone(), row);
-        } else if row.finish > rank.row.virtual_time {
-            rank.idle.insert((row.finish, key.clone()));
-            rank.keys.insert(key.clone(), row);
-            if rank.idle.len() > LANE_IDLE_KEYS_MAX
-                && let Some((_, nearest)) = rank.idle.pop_first()
-            {
-                rank.keys.remove(&nearest);
-                self.changed_keys.insert((name, nearest));
-            }
-        } else {
-            rank.keys.remove(&key);
-        }
-        self.changed_keys.insert((name, key));
+    /// Says where the next task of a key starts at the earliest.
+    pub(super) fn set_finish(&mut self, name: RankName, key: &str, finish: u64, stride: u32) {
+        self.rank_mut(name).set_finish(key, finish, stride);
     }
 
     /// Writes every changed row.
     pub(crate) fn flush(&mut self, tables: &mut dyn Tables) {
         for name in std::mem::take(&mut self.changed_ranks) {
-            let rank = &self.lanes[&name.lane].ranks[&name.priority];
+            let lane = self.lanes.get_mut(&name.lane).expect("a rank belongs to a lane");
+            let rank = lane.ranks.get_mut(&name.priority).expect("what was changed is there");
             tables.put(Table::Ranks, &name.key(), rows::encode(&rank.row));
-        }
-        for (name, key) in std::mem::take(&mut self.changed_keys) {
-            let row_key = name.key_of_key(&key);
-            match self.lanes[&name.lane].ranks[&name.priority].keys.get(&key) {
-                Some(row) => tables.put(Table::LaneKeys, &row_key, rows::encode(row)),
-                None => tables.delete(Table::LaneKeys, &row_key),
+            let Changed { keys, tenants } = rank.take_changed();
+            for (key, row) in keys {
+                put_or_delete(tables, Table::LaneKeys, &name.key_of_key(&key), row.as_ref());
+            }
+            for (tenant, row) in tenants {
+                put_or_delete(tables, Table::Tenants, &name.key_of_key(&tenant), row.as_ref());
             }
         }
     }
+}
+
+fn put_or_delete<T: Encode<()>>(tables: &mut dyn Tables, table: Table, key: &[u8], row: Option<&T>) {
+    match row {
+        Some(row) => tables.put(table, key, rows::encode(row)),
+        None => tables.delete(table, key),
+    }
+}
+
+/// The rank and the key in a row's key.
+fn key_of_row(row_key: &[u8]) -> (RankName, Box<str>) {
+    let name = RankName::from_key(row_key).expect("a key's row begins with its rank");
+    (name, std::str::from_utf8(&row_key[6..]).expect("a key is text").into())
+}
+
+/// Writes the rows of a level: among all who share with the key, and among those of the key.
+pub(super) fn put_level(tables: &mut dyn Tables, name: RankName, key: &str, level: Level, stride: u32) {
+    let row = rows::encode(&(key, stride));
+    match tenant_of(key) {
+        Some(tenant) => tables.put(Table::KeyLevels, &key_of_key_level(name, tenant, level), row),
+        None => tables.put(Table::Levels, &name.key_of_level(level), row),
+    }
+    tables.put(Table::KeyLevels, &key_of_key_level(name, key, level), rows::encode(&stride));
+}
+
+/// Removes the rows of a level.
+pub(super) fn delete_level(tables: &mut dyn Tables, name: RankName, key: &str, level: Level) {
+    match tenant_of(key) {
+        Some(tenant) => tables.delete(Table::KeyLevels, &key_of_key_level(name, tenant, level)),
+        None => tables.delete(Table::Levels, &name.key_of_level(level)),
+    }
+    tables.delete(Table::KeyLevels, &key_of_key_level(name, key, level));
 }
 
 /// The key of a level's row among those of its key.

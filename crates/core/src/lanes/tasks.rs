@@ -3,7 +3,7 @@
 //! A task's id comes from the same sequence as those of submissions, and to a consumer a task is a submission of one
 //! chunk: it is completed, failed, extended, released and re-asserted by the same frames.
 
-use super::levels::{LaneNumber, Weight};
+use super::levels::{LaneNumber, Weight, is_tenant};
 use crate::ids::{Attempt, SubmissionId};
 use crate::limits::{
     ATTEMPTS_MAX_DEFAULT, ATTEMPTS_MAX_MAX, IDEMPOTENCY_KEY_BYTES_MAX, LANE_KEY_BYTES_MAX, LANE_PRIORITY_MAX,
@@ -37,7 +37,7 @@ pub struct AddTasks {
 }
 
 /// The highest pass that was handed out of one priority.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct HandedOut {
     /// The priority.
     #[n(0)]
@@ -45,6 +45,9 @@ pub struct HandedOut {
     /// The pass.
     #[n(1)]
     pub pass: u64,
+    /// It is that of a tenant of the priority, among its users.
+    #[n(2)]
+    pub tenant: Option<String>,
 }
 
 /// A task as it is added.
@@ -132,6 +135,10 @@ impl NewTask {
             (
                 self.key.len() > LANE_KEY_BYTES_MAX,
                 format!("a key has at most {LANE_KEY_BYTES_MAX} bytes; use a tenant's id, not its name"),
+            ),
+            (
+                is_tenant(&self.key),
+                "a key such as `tenant/` names no user; say `tenant/user`, or `tenant` alone".to_owned(),
             ),
             (
                 self.priority > LANE_PRIORITY_MAX,

@@ -1,11 +1,12 @@
 //! Weigh: weights of keys that go before those that tasks come with.
 //!
 //! Invariants
-//! - A weight counts for every task that gets its level from then on; levels that are given stay.
+//! - A weight counts for every task that gets its level from then on; levels that are given stay until they are asked to
+//!   be given anew (`relevel`). The weight of a tenant counts at once.
 
 use super::levels::Weight;
 use super::state::LanesState;
-use crate::entry::{Applied, Outcome, Refusal};
+use crate::entry::{Applied, Refusal};
 use crate::limits::{LANE_KEY_BYTES_MAX, LANE_WEIGHTS_MAX};
 use crate::tables::Tables;
 use minicbor::{Decode, Encode};
@@ -50,6 +51,5 @@ pub(crate) fn weigh_keys(state: &mut LanesState, tables: &mut dyn Tables, it: We
     }
 
     // Nothing below can be refused.
-    state.set_lane(tables, &it.lane, row);
-    Applied { outcome: Outcome::LaneSet, effects: Vec::new() }
+    state.set_lane(tables, &it.lane, row)
 }

@@ -4,14 +4,16 @@
 //! moved on before the task is written: between choosing and writing there is nothing.
 //!
 //! Invariants
-//! - `pass = max(V, finish tag of the key)`, and the key's finish tag becomes `pass + stride`.
+//! - `pass = max(V, finish tag of the key)`, and the key's finish tag becomes `pass + stride`; V is that of the rank, or of
+//!   the key's tenant.
 //! - A new task's level lies above the ack level.
 
 use super::delayed;
 use super::levels::{Level, RankName};
-use super::state::{LanesState, put_task};
+use super::state::{Charge, LanesState, put_task};
 use super::tasks::{AddTasks, NewTask, Standing, Task, TaskId};
 use crate::entry::{Applied, Effect, Outcome, Refusal};
+use crate::limits::LANE_TASKS_MAX;
 use crate::tables::Tables;
 use crate::time::At;
 
@@ -20,6 +22,10 @@ pub(crate) fn refusal(state: &LanesState, it: &AddTasks) -> Option<Refusal> {
     match state.by_name(&it.lane) {
         None => Some(Refusal::LaneUnknown { lane: it.lane.clone() }),
         Some(lane) if lane.row().is_draining => Some(Refusal::LaneDraining { lane: it.lane.clone() }),
+        Some(lane) if lane.undone() + it.tasks.len() as u64 > LANE_TASKS_MAX => {
+            let problem = format!("a lane holds at most {LANE_TASKS_MAX} tasks; wait until some are done");
+            Some(Refusal::Malformed { problem })
+        }
         Some(_) => None,
     }
 }
@@ -34,7 +40,7 @@ pub(crate) fn add(
 ) -> Applied {
     let lane = state.by_name(&it.lane).expect("the caller looked").row().number;
     for handed_out in &it.handed_out {
-        state.advance(RankName { lane, priority: handed_out.priority }, handed_out.pass);
+        state.advance(RankName { lane, priority: handed_out.priority }, handed_out);
     }
     let (mut ids, mut effects) = (Vec::with_capacity(it.tasks.len()), Vec::with_capacity(it.tasks.len()));
     for new in &it.tasks {
@@ -47,9 +53,9 @@ pub(crate) fn add(
                 delayed::delay(state, tables, id, task, until)
             }
             _ => {
-                let pass = state.charge(name, &new.key, new.weight);
-                put_task(tables, id, task_of(new, name, at, Standing::Waiting { pass }));
-                place(state, tables, name, &new.key, Level { pass, id })
+                let charge = state.charge(name, &new.key, new.weight);
+                put_task(tables, id, task_of(new, name, at, Standing::Waiting { pass: charge.pass }));
+                place(state, tables, name, &new.key, id, charge)
             }
         });
         ids.push(id);
@@ -63,15 +69,14 @@ pub(super) fn place(
     tables: &mut dyn Tables,
     name: RankName,
     key: &str,
-    level: Level,
+    id: TaskId,
+    Charge { pass, stride }: Charge,
 ) -> Effect {
-    state.place(tables, name, key, level);
-    let lane = state.by_number(name.lane).expect("the task's lane is there");
-    let rank =
-        lane.ranks().find(|(priority, _)| *priority == name.priority).expect("it has just got a task").1;
-    let row = rank.row();
-    assert!(row.acked < Some(level), "a new task's level lies above the ack level");
-    Effect::TaskPlaced { rank: name, level, key: key.into(), virtual_time: row.virtual_time }
+    let level = Level { pass, id };
+    state.place(tables, name, key, level, stride);
+    let rank = state.rank(name).expect("it has just got a task");
+    assert!(rank.acked_around(key) < Some(level), "a new task's level lies above the ack level");
+    Effect::TaskPlaced { rank: name, level, key: key.into(), stride, times: rank.times(key) }
 }
 
 fn task_of(new: &NewTask, name: RankName, at: At, standing: Standing) -> Task {

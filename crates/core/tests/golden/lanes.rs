@@ -5,8 +5,10 @@ use minicbor::bytes::ByteVec;
 use windlass_core::audit;
 use windlass_core::entry::{Command, Complete, Done, Fail, FailedAttempt, Lead, Outcome, Output};
 use windlass_core::ids::{Attempt, ChunkIndex, Epoch, Shard};
-use windlass_core::lanes::levels::Weight;
+use windlass_core::lanes::levels::{Level, Weight};
+use windlass_core::lanes::limiting::{Limit, LimitLane, Rate, Scope, SetLimit};
 use windlass_core::lanes::open::SetLane;
+use windlass_core::lanes::relevel::{Relevel, RelevelFrom};
 use windlass_core::lanes::tasks::{AddTasks, HandedOut, NewTask, Payload};
 use windlass_core::lanes::weigh::WeighKeys;
 use windlass_core::machine::Machine;
@@ -54,7 +56,11 @@ pub(crate) fn full_add_tasks() -> AddTasks {
     AddTasks {
         lane: "mail".into(),
         tasks: vec![full, object, NewTask::new("zeta")],
-        handed_out: vec![HandedOut { priority: 0, pass: 0 }, HandedOut { priority: 3, pass: 1 << 40 }],
+        handed_out: vec![
+            HandedOut { priority: 0, pass: 0, tenant: None },
+            HandedOut { priority: 3, pass: 1 << 40, tenant: None },
+            HandedOut { priority: 3, pass: 5, tenant: Some("acme/".into()) },
+        ],
         idempotency_key: Some("order 18".into()),
     }
 }
@@ -62,6 +68,25 @@ pub(crate) fn full_add_tasks() -> AddTasks {
 pub(crate) fn full_weigh_keys() -> Command {
     let weights = [("acme".to_owned(), Some(Weight::ONE)), ("zeta".to_owned(), None)];
     Command::WeighKeys(WeighKeys { lane: "mail".into(), weights: weights.into() })
+}
+
+pub(crate) fn full_limit_lane() -> Command {
+    let limit = Limit { in_flight: Some(3), rate: Some(Rate { milli_per_second: 2_500, burst: 7 }) };
+    let scopes = [Scope::Lane, Scope::EachKey, Scope::EachTenant, Scope::Named("acme/".into())];
+    let mut set: Vec<SetLimit> =
+        scopes.into_iter().map(|scope| SetLimit { scope, limit: Some(limit) }).collect();
+    set.push(SetLimit { scope: Scope::Named("zeta".into()), limit: None });
+    Command::LimitLane(LimitLane { lane: "mail".into(), set })
+}
+
+pub(crate) fn full_relevel(level: Level) -> Relevel {
+    Relevel {
+        lane: "mail".into(),
+        priority: 3,
+        key: "acme".into(),
+        from: Some(RelevelFrom { is_together: true, level: Some(level), pass: Some(9) }),
+        handed_out: vec![HandedOut { priority: 3, pass: 4, tenant: None }],
+    }
 }
 
 /// A machine after a script that writes every kind of row that lanes have.
@@ -81,11 +106,12 @@ fn scripted_lanes() -> Machine<MemoryTables> {
     apply(Command::Lead(Lead { shard: Shard::default() }));
     apply(Command::SetLane(SetLane { is_draining: None, ..full_set_lane() }));
     apply(full_weigh_keys());
+    apply(full_limit_lane());
     ids(apply(Command::AddTasks(full_add_tasks())));
     let large = NewTask { payload: Payload::Inline(ByteVec::from(vec![9; 1_025])), ..NewTask::new("acme") };
     let fragile = NewTask { attempts_max: 1, ..NewTask::new("acme") };
-    let tasks = vec![fragile, NewTask::new("acme"), large];
-    let handed_out = vec![HandedOut { priority: 0, pass: 0 }];
+    let tasks = vec![fragile, NewTask::new("acme"), large, NewTask::new("acme/bob")];
+    let handed_out = vec![HandedOut { priority: 0, pass: 0, tenant: None }];
     let add = AddTasks { lane: "mail".into(), tasks, handed_out, idempotency_key: None };
     let added = ids(apply(Command::AddTasks(add)));
     let attempt = Attempt::of_task(Epoch(1), 0);
@@ -96,7 +122,7 @@ fn scripted_lanes() -> Machine<MemoryTables> {
     machine
 }
 
-pub(crate) const TABLES: [Table; 9] = [
+pub(crate) const TABLES: [Table; 10] = [
     Table::Lanes,
     Table::Ranks,
     Table::LaneKeys,
@@ -106,28 +132,35 @@ pub(crate) const TABLES: [Table; 9] = [
     Table::KeyLevels,
     Table::DelayedTasks,
     Table::DeadTasks,
+    Table::Tenants,
 ];
 
 /// All rows of these tables after their script, in order; `(09)` stands for 1,025 bytes of nine.
 const ROWS: &[&str] = &[
-    "lanes 6d61696c = 85011b000001977420dc02f4f4a16461636d651903e8",
-    "ranks 0000000100 = 881a00100000f6821a002000001b02ac73ba014000020300010501",
-    "ranks 0000000103 = 881b0000010000000000f6f60001000100",
-    "lane_keys 000000010000 = 821a0010000001",
-    "lane_keys 00000001000461636d65 = 821a0030000001",
-    "lane_keys 0000000100047a657461 = 821a0010000001",
-    "tasks 02ac73ba01000000 = 8b01036461636d651909c48201811b000001977420ddf41b000001977420dc0402186400f6820181420708",
-    "tasks 02ac73ba01000001 = 8b0100601903e8820081001b000001977420dc04051903e800f682028168696e707574732f31",
-    "tasks 02ac73ba01000002 = 8b0100647a6574611903e8820081001b000001977420dc04051903e800f6820080",
-    "tasks 02ac73ba01400000 = 8b01006461636d651903e88202801b000001977420dc05011903e80182011b4000000000000000820080",
-    "tasks 02ac73ba01400002 = 8901006461636d651903e88200811a002000001b000001977420dc05051903e800",
-    "payloads 02ac73ba01400002 = 820181590401(09)",
-    "levels 0000000100000000000000000002ac73ba01000001 = ",
-    "levels 0000000100000000000000000002ac73ba01000002 = 7a657461",
-    "levels 0000000100000000000020000002ac73ba01400002 = 61636d65",
-    "key_levels 000000010000000000000000000002ac73ba01000001 = ",
-    "key_levels 00000001000461636d65000000000020000002ac73ba01400002 = ",
-    "key_levels 0000000100047a657461000000000000000002ac73ba01000002 = ",
-    "delayed_tasks 000001977420ddf402ac73ba01000000 = ",
-    "dead_tasks 0000000102ac73ba01400000 = 826869742062726f6b651b000001977420dc06",
+    "lanes 6d61696c = 86011b000001977420dc02f4f4a16461636d651903e8848203821909c4078203821909c4078203821909c407a16561636d652f8203821909c407",
+    "ranks 0000000100 = 891a00100000f6821a002000001b02ac73ba01800002040001060100",
+    "ranks 0000000103 = 891b0000010000000000f6f6000100010000",
+    "lane_keys 000000010000 = 831a00100000011a00100000",
+    "lane_keys 00000001000461636d65 = 831a00300000011a00100000",
+    "lane_keys 0000000100047a657461 = 831a00100000011a00100000",
+    "lane_keys 00000001000561636d652f = 8300011a00100000",
+    "lane_keys 00000001000861636d652f626f62 = 831a00100000011a00100000",
+    "tasks 02ac73ba01400000 = 8b01036461636d651909c48201811b000001977420ddf41b000001977420dc0502186400f6820181420708",
+    "tasks 02ac73ba01400001 = 8b0100601903e8820081001b000001977420dc05051903e800f682028168696e707574732f31",
+    "tasks 02ac73ba01400002 = 8b0100647a6574611903e8820081001b000001977420dc05051903e800f6820080",
+    "tasks 02ac73ba01800000 = 8b01006461636d651903e88202801b000001977420dc06011903e80182011b4000000000000000820080",
+    "tasks 02ac73ba01800002 = 8901006461636d651903e88200811a002000001b000001977420dc06051903e800",
+    "tasks 02ac73ba01800003 = 8b01006861636d652f626f621903e8820081001b000001977420dc06051903e800f6820080",
+    "payloads 02ac73ba01800002 = 820181590401(09)",
+    "levels 0000000100000000000000000002ac73ba01400001 = 82601a00100000",
+    "levels 0000000100000000000000000002ac73ba01400002 = 82647a6574611a00100000",
+    "levels 0000000100000000000020000002ac73ba01800002 = 826461636d651a00100000",
+    "key_levels 000000010000000000000000000002ac73ba01400001 = 1a00100000",
+    "key_levels 00000001000461636d65000000000020000002ac73ba01800002 = 1a00100000",
+    "key_levels 0000000100047a657461000000000000000002ac73ba01400002 = 1a00100000",
+    "key_levels 00000001000561636d652f000000000000000002ac73ba01800003 = 826861636d652f626f621a00100000",
+    "key_levels 00000001000861636d652f626f62000000000000000002ac73ba01800003 = 1a00100000",
+    "delayed_tasks 000001977420ddf402ac73ba01400000 = ",
+    "dead_tasks 0000000102ac73ba01800000 = 826869742062726f6b651b000001977420dc07",
+    "tenants 00000001000561636d652f = 8100",
 ];

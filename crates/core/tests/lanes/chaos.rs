@@ -76,7 +76,7 @@ impl Chaos {
         let mut chaos = Chaos {
             leader,
             model: Model::default(),
-            watch: Watch::new(weights.iter().map(|weight| weight.stride()).collect()),
+            watch: Watch::new(weights.iter().map(|weight| weight.stride().into()).collect()),
             chance,
             weights,
             is_late,
@@ -146,8 +146,8 @@ impl Chaos {
 
     fn follow(&mut self, effect: &Effect) {
         match effect {
-            Effect::TaskPlaced { rank, level, key, virtual_time } => {
-                self.watch.pass_time(*rank, *virtual_time);
+            Effect::TaskPlaced { rank, level, key, times, .. } => {
+                self.watch.pass_time(*rank, times.rank);
                 let Known { is_charged, was_delayed, .. } = self.model.tasks[&level.id];
                 let key = KEYS.iter().position(|it| **it == **key).expect("it is one of the keys");
                 self.watch.placed(*rank, *level, Seen::new(key, is_charged, !was_delayed));
@@ -318,7 +318,8 @@ impl Chaos {
     }
 
     fn reassert(&mut self, held: Held, rank: RankName, level: Level) {
-        let placed = Placed { level, key: self.model.tasks[&held.id].key.as_str().into() };
+        let known = &self.model.tasks[&held.id];
+        let placed = Placed { level, key: known.key.as_str().into(), stride: known.weight.stride() };
         let session = SessionId(1 + self.below(3) as u64);
         let standing = self.leader.reserver.reassert_task(session, rank, placed, held.token);
         assert_eq!(standing, Stands::Holds);

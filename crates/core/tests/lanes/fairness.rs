@@ -49,7 +49,7 @@ impl Run {
         };
         let keys: Vec<(String, Weight)> =
             (0..2 + chance.below(7)).map(|key| (format!("key {key}"), weight(&mut chance))).collect();
-        let strides = keys.iter().map(|(_, weight)| weight.stride()).collect();
+        let strides = keys.iter().map(|(_, weight)| weight.stride().into()).collect();
         let mut leader = Leader::new(tasks, reload_at);
         leader.is_audited = false;
         let set = SetLane { name: LANE.into(), may_create: true, is_paused: None, is_draining: None };

@@ -13,11 +13,11 @@ use windlass_core::ids::{Attempt, ChunkIndex, ChunkName, ContinuationToken, Epoc
 use windlass_core::lanes::acks::levels_above;
 use windlass_core::lanes::delayed::next_due;
 use windlass_core::lanes::desk::{Buffer, Desk, Errand, RankSeen};
-use windlass_core::lanes::levels::{LaneNumber, Level, RankName};
+use windlass_core::lanes::levels::{LaneNumber, Level, QueueName, RankName};
 use windlass_core::lanes::listing;
 use windlass_core::lanes::open::SetLane;
+use windlass_core::lanes::ranks::RankRow;
 use windlass_core::lanes::reader::Placed;
-use windlass_core::lanes::state::RankRow;
 use windlass_core::lanes::tasks::{AddTasks, NewTask, Standing, Task, TaskId};
 use windlass_core::machine::Machine;
 use windlass_core::tables::{MemoryTables, Table, Tables, Walk};
@@ -38,7 +38,7 @@ pub(crate) struct Held {
 /// Rows that were looked at, and are on their way to the desk.
 #[derive(Debug)]
 pub(crate) struct Looked {
-    rank: RankName,
+    queue: QueueName,
     rows: Vec<Placed>,
     is_end: bool,
 }
@@ -178,10 +178,8 @@ impl Leader {
 
     /// Tasks with the stamp of what is handed out right now.
     pub(crate) fn stamped(&self, lane: &str, tasks: Vec<NewTask>) -> AddTasks {
-        let mut priorities: Vec<u8> = tasks.iter().map(|task| task.priority).collect();
-        priorities.sort_unstable();
-        priorities.dedup();
-        let handed_out = self.reserver.desk().handed_out(lane, priorities);
+        let keys = tasks.iter().map(|task| (task.priority, task.key.as_str()));
+        let handed_out = self.reserver.desk().handed_out(lane, keys);
         AddTasks { lane: lane.into(), tasks, handed_out, idempotency_key: None }
     }
 
@@ -202,7 +200,7 @@ impl Leader {
 
     pub(crate) fn reserve_of(&mut self, lane: &str, holder: Holder, max: usize) -> Vec<Held> {
         let plan = self.reserver.plan(&Strategy::lane(lane), self.now).expect("the lane is there");
-        let hand_outs = self.reserver.reserve(holder, max, plan);
+        let hand_outs = self.reserver.reserve(holder, max, plan, self.now);
         self.audit();
         let held = hand_outs.into_iter().map(|it| Held { id: it.submission, token: it.chunks[0].1 });
         held.collect()
@@ -240,13 +238,13 @@ impl Leader {
     /// Goes for an errand: what is to be noted is noted, what is to be read is looked at.
     pub(crate) fn go_for(&mut self, errand: Errand) {
         match errand {
-            Errand::Read { rank, read } => {
+            Errand::Read { queue, read } => {
                 let scan = |table, range: windlass_core::tables::KeyRange<'_>| {
                     self.machine.tables().scan(table, range, Walk::Up)
                 };
-                let rows: Vec<_> = levels_above(rank, read.above, scan).take(read.limit).collect();
+                let rows: Vec<_> = levels_above(&queue, read.above, scan).take(read.limit).collect();
                 let is_end = rows.len() < read.limit;
-                self.looked.push(Looked { rank, rows, is_end });
+                self.looked.push(Looked { queue, rows, is_end });
             }
             Errand::Note(ack) => drop(self.apply(Command::Ack(ack))),
         }
@@ -254,7 +252,7 @@ impl Leader {
 
     /// Brings the desk what was looked at.
     pub(crate) fn deliver(&mut self, looked: Looked) {
-        self.reserver.take_in_tasks(looked.rank, looked.rows, looked.is_end);
+        self.reserver.take_in_tasks(&looked.queue, looked.rows, looked.is_end);
         self.audit();
     }
 

@@ -1,13 +1,16 @@
 //! The naive model of the lanes: it never forgets a key, and knows nothing of readers, buffers and ack levels.
 
 use std::collections::BTreeMap;
+use windlass_core::effect::Times;
 use windlass_core::entry::{Applied, Command, Effect, Entry, Fail, FailedAttempt, Outcome, Refusal, Settled};
 use windlass_core::ids::Attempt;
 use windlass_core::lanes::acks::Ack;
 use windlass_core::lanes::levels::{LaneNumber, Level, RankName, Weight};
+use windlass_core::lanes::limiting::LaneLimits;
 use windlass_core::lanes::open::SetLane;
+use windlass_core::lanes::ranks::RankRow;
 use windlass_core::lanes::redrive::Redrive;
-use windlass_core::lanes::state::{LanesState, RankRow};
+use windlass_core::lanes::state::{LaneRow, LanesState};
 use windlass_core::lanes::tasks::{AddTasks, NewTask, Standing, TaskId};
 use windlass_core::lanes::weigh::WeighKeys;
 use windlass_core::limits::{RETRY_DELAY_MS_MAX, TASKS_DUE_PER_COMMAND_MAX};
@@ -32,10 +35,7 @@ pub(crate) struct Known {
 
 #[derive(Debug)]
 struct KnownLane {
-    number: LaneNumber,
-    is_paused: bool,
-    is_draining: bool,
-    weights: BTreeMap<String, Weight>,
+    row: LaneRow,
 }
 
 #[derive(Debug, Default)]
@@ -79,14 +79,18 @@ impl Model {
             return Applied::refused(Refusal::LaneUnknown { lane: it.name.clone() });
         }
         let number = LaneNumber(self.lanes.len() as u32 + 1);
-        let lane = self.lanes.entry(it.name.clone());
-        let weights = BTreeMap::new();
-        let lane = lane.or_insert(KnownLane { number, is_paused: false, is_draining: false, weights });
-        lane.is_paused = it.is_paused.unwrap_or(lane.is_paused);
-        lane.is_draining = it.is_draining.unwrap_or(lane.is_draining);
-        let (lane, is_paused) = (lane.number, lane.is_paused);
-        let effects = vec![Effect::LaneSet { lane, name: it.name.clone(), is_paused }];
-        Applied { outcome: Outcome::LaneSet, effects }
+        let row = LaneRow {
+            number,
+            created_at: self.at,
+            is_paused: false,
+            is_draining: false,
+            weights: BTreeMap::new(),
+            limits: LaneLimits::default(),
+        };
+        let KnownLane { row } = self.lanes.entry(it.name.clone()).or_insert(KnownLane { row });
+        row.is_paused = it.is_paused.unwrap_or(row.is_paused);
+        row.is_draining = it.is_draining.unwrap_or(row.is_draining);
+        lane_set(&it.name, row)
     }
 
     fn add(&mut self, entry: &Entry, it: &AddTasks, gave: &Applied) -> Applied {
@@ -105,10 +109,10 @@ impl Model {
         let Some(lane) = self.lanes.get(&it.lane) else {
             return Applied::refused(Refusal::LaneUnknown { lane: it.lane.clone() });
         };
-        if lane.is_draining {
+        if lane.row.is_draining {
             return Applied::refused(Refusal::LaneDraining { lane: it.lane.clone() });
         }
-        let number = lane.number;
+        let number = lane.row.number;
         for handed_out in &it.handed_out {
             self.advance(RankName { lane: number, priority: handed_out.priority }, handed_out.pass);
         }
@@ -155,21 +159,22 @@ impl Model {
         let Known { rank, key, weight, .. } = self.known(id).clone();
         let finish = self.finishes.get(&(rank, key.clone())).copied().unwrap_or(0);
         let pass = finish.max(self.row(rank).virtual_time);
-        let lane = self.lanes.values().find(|lane| lane.number == rank.lane);
-        let weight = lane.and_then(|lane| lane.weights.get(&key)).copied().unwrap_or(weight);
-        self.finishes.insert((rank, key), pass + weight.stride());
+        let lane = self.lanes.values().find(|lane| lane.row.number == rank.lane);
+        let weight = lane.and_then(|lane| lane.row.weights.get(&key)).copied().unwrap_or(weight);
+        self.finishes.insert((rank, key), pass + u64::from(weight.stride()));
         self.known(id).is_charged = true;
-        self.place(id, pass)
+        self.place(id, pass, weight.stride())
     }
 
-    fn place(&mut self, id: TaskId, pass: u64) -> Effect {
+    fn place(&mut self, id: TaskId, pass: u64, stride: u32) -> Effect {
         let known = self.known(id);
         known.standing = Standing::Waiting { pass };
         let (rank, key, level) = (known.rank, known.key.as_str().into(), Level { pass, id });
         let row = self.row(rank);
         row.waiting += 1;
         row.highest = row.highest.max(Some(level));
-        Effect::TaskPlaced { rank, level, key, virtual_time: row.virtual_time }
+        let times = Times { rank: row.virtual_time, tenant: 0 };
+        Effect::TaskPlaced { rank, level, key, stride, times }
     }
 
     fn advance(&mut self, rank: RankName, pass: u64) {
@@ -180,7 +185,7 @@ impl Model {
     }
 
     fn take_out(&mut self, id: TaskId, pass: u64, is_done: bool) -> Effect {
-        let rank = self.known(id).rank;
+        let Known { rank, key, .. } = self.known(id).clone();
         self.row(rank).waiting -= 1;
         self.advance(rank, pass);
         if self.row(rank).waiting == 0 {
@@ -188,8 +193,8 @@ impl Model {
             let last = finishes.map(|(_, finish)| *finish).max().unwrap_or(0);
             self.advance(rank, last);
         }
-        let virtual_time = self.row(rank).virtual_time;
-        Effect::TaskUnplaced { rank, level: Level { pass, id }, is_done, virtual_time }
+        let times = Times { rank: self.row(rank).virtual_time, tenant: 0 };
+        Effect::TaskUnplaced { rank, level: Level { pass, id }, key: key.into(), is_done, times }
     }
 
     fn complete(&mut self, id: TaskId, effects: &mut Vec<Effect>) -> Settled {
@@ -259,14 +264,14 @@ impl Model {
             let row = self.row(rank);
             row.delayed -= 1;
             let now = row.virtual_time;
-            effects.push(if failures > 0 { self.place(*id, now) } else { self.charge_and_place(*id) });
+            effects.push(if failures > 0 { self.place(*id, now, 0) } else { self.charge_and_place(*id) });
         }
         effects.extend(self.next_due().map(|until| Effect::TaskDelayed { until }));
         Applied { outcome: Outcome::TasksReleased { tasks: due.len() as u64 }, effects }
     }
 
     fn redrive(&mut self, it: &Redrive) -> Applied {
-        let Some(lane) = self.lanes.get(&it.lane).map(|lane| lane.number) else {
+        let Some(lane) = self.lanes.get(&it.lane).map(|lane| lane.row.number) else {
             return Applied::refused(Refusal::LaneUnknown { lane: it.lane.clone() });
         };
         let mut effects = Vec::new();
@@ -286,11 +291,11 @@ impl Model {
         };
         for (key, weight) in &it.weights {
             match weight {
-                Some(weight) => lane.weights.insert(key.clone(), *weight),
-                None => lane.weights.remove(key),
+                Some(weight) => lane.row.weights.insert(key.clone(), *weight),
+                None => lane.row.weights.remove(key),
             };
         }
-        answered(Outcome::LaneSet)
+        lane_set(&it.lane, &lane.row)
     }
 
     fn ack(&mut self, it: &Ack) -> Applied {
@@ -305,15 +310,8 @@ impl Model {
 
     /// Whether the machine says of its lanes what the model says, to the last count.
     pub(crate) fn agrees(&self, lanes: &LanesState) {
-        let said = lanes
-            .all()
-            .map(|lane| (lane.name(), lane.row().number, lane.row().is_paused, lane.row().is_draining));
-        assert!(said.eq(self.lanes.iter().map(|(name, it)| (
-            &**name,
-            it.number,
-            it.is_paused,
-            it.is_draining
-        ))));
+        let said = lanes.all().map(|lane| (lane.name(), lane.row()));
+        assert!(said.eq(self.lanes.iter().map(|(name, it)| (&**name, &it.row))));
         let ranks = lanes.all().flat_map(|lane| {
             let name = |priority| RankName { lane: lane.row().number, priority };
             lane.ranks().map(move |(priority, rank)| (name(priority), *rank.row()))
@@ -334,6 +332,11 @@ impl Model {
     pub(crate) fn virtual_time(&self, rank: RankName) -> u64 {
         self.ranks.get(&rank).map_or(0, |row| row.virtual_time)
     }
+}
+
+fn lane_set(name: &str, row: &LaneRow) -> Applied {
+    let effect = Effect::LaneSet { lane: row.number, name: name.to_owned(), row: Box::new(row.clone()) };
+    Applied { outcome: Outcome::LaneSet, effects: vec![effect] }
 }
 
 fn answered(outcome: Outcome) -> Applied {

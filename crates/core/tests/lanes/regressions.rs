@@ -72,7 +72,7 @@ fn an_ack_level_that_reaches_the_virtual_time_or_goes_back_is_not_taken() {
     }
     let ack = |leader: &mut Leader, pass, id| {
         let level = Level { pass, id };
-        leader.apply(Command::Ack(Ack { lane: leader.lane(), priority: 0, level }));
+        leader.apply(Command::Ack(Ack { lane: leader.lane(), priority: 0, level, tenant: None }));
         leader.rank_row(0).acked
     };
     assert_eq!(ack(&mut leader, 2 * STRIDE, added[0]), None, "its pass is the virtual time");
@@ -232,7 +232,7 @@ fn the_ack_level_does_not_jump_over_what_is_not_read_yet_to_what_a_consumer_kept
     let held = leader.all();
     leader.complete(held[7]);
     leader.change();
-    let placed = Placed { level: leader.level(added[8]), key: "a".into() };
+    let placed = Placed { level: leader.level(added[8]), key: "a".into(), stride: 1 };
     let rank = leader.rank(0);
     leader.reserver.reassert_task(crate::leader::ANNA, rank, placed, held[8].token);
     leader.complete(held[0]);
@@ -318,11 +318,11 @@ fn the_counters_of_ten_thousand_keys_are_exact_after_a_restart() {
     let rank = lane.ranks().next().unwrap().1;
     for task in keys() {
         let row = rank.key(&task.key).expect("it has a task");
-        assert_eq!((row.finish, row.waiting), (task.weight.stride(), 1), "{}", task.key);
+        assert_eq!((row.finish, row.waiting), (u64::from(task.weight.stride()), 1), "{}", task.key);
     }
     let again = leader.add(vec![weighing("7", 8), weighing("9999", 10_000)]);
     let passes: Vec<u64> = again.iter().map(|id| leader.level(*id).pass).collect();
-    assert_eq!(passes, [8, 10_000].map(|milli| Weight::from_milli(milli).unwrap().stride()));
+    assert_eq!(passes, [8, 10_000].map(|milli| Weight::from_milli(milli).unwrap().stride().into()));
 }
 
 #[test]
@@ -360,7 +360,7 @@ fn keys_of_low_weight_do_not_clump_after_a_restart() {
 #[test]
 fn a_read_that_fails_is_asked_for_again_and_loses_nothing_that_came_meanwhile() {
     let level = |pass, id| Level { pass, id: TaskId::from_u64(id).unwrap() };
-    let placed = |pass, id| Placed { level: level(pass, id), key: "a".into() };
+    let placed = |pass, id| Placed { level: level(pass, id), key: "a".into(), stride: 1 };
     let mut reader = Reader::new(None, Buffer { tasks: 4, reload_at: 1 });
     let read = reader.next_read();
     assert_eq!(read, Some(Read { above: None, limit: 4 }));
@@ -369,7 +369,7 @@ fn a_read_that_fails_is_asked_for_again_and_loses_nothing_that_came_meanwhile() 
     reader.give_up_read();
     assert!(reader.is_waiting_for_rows());
     assert_eq!(reader.next_read(), read);
-    reader.take_in([placed(5, 1), placed(6, 2)], true);
+    reader.take_in([placed(5, 1), placed(6, 2)], true, |_| true);
     assert_eq!(reader.hand_out(), Some(placed(5, 1)));
     assert_eq!(reader.hand_out(), Some(placed(6, 2)));
     assert_eq!((reader.hand_out(), reader.is_at_end()), (None, true));
@@ -385,7 +385,7 @@ fn a_read_that_brings_nothing_new_still_moves_on() {
     leader.collect_errands();
     let rank = leader.rank(0);
     for held in &held[..25] {
-        let placed = Placed { level: leader.level(held.id), key: "a".into() };
+        let placed = Placed { level: leader.level(held.id), key: "a".into(), stride: 1 };
         leader.reserver.reassert_task(crate::leader::ANNA, rank, placed, held.token);
     }
     leader.audit();
@@ -478,7 +478,7 @@ fn a_task_that_is_held_although_it_is_done_is_forgotten_when_its_late_report_com
     let added = leader.add_of("a", 3);
     let held = leader.next_is(added[0]);
     leader.change();
-    let placed = Placed { level: leader.level(added[0]), key: "a".into() };
+    let placed = Placed { level: leader.level(added[0]), key: "a".into(), stride: 1 };
     leader.complete(held);
     let rank = leader.rank(0);
     leader.reserver.reassert_task(crate::leader::ANNA, rank, placed, held.token);

@@ -426,7 +426,7 @@ fn a_consumer_goes_on_under_the_next_leader_with_what_it_works_on() {
     let held: Vec<Held> = leader.all();
     leader.change();
     let rank = leader.rank(0);
-    let placed = |leader: &Leader, id| Placed { level: leader.level(id), key: "a".into() };
+    let placed = |leader: &Leader, id| Placed { level: leader.level(id), key: "a".into(), stride: 1 };
     for held in &held[5..10] {
         let placed = placed(&leader, held.id);
         assert_eq!(leader.reserver.reassert_task(BERT, rank, placed, held.token), Stands::Holds);
@@ -452,7 +452,7 @@ fn entries_of_a_leadership_that_has_ended_add_nothing_and_note_nothing() {
     let level = Level { pass: STRIDE, id: added[1] };
     let stamped = leader.stamped(LANE, vec![NewTask::new("a")]);
     let add = leader.entry(Command::AddTasks(stamped));
-    let ack = leader.entry(Command::Ack(Ack { lane: leader.lane(), priority: 0, level }));
+    let ack = leader.entry(Command::Ack(Ack { lane: leader.lane(), priority: 0, level, tenant: None }));
     let release = leader.entry(Command::ReleaseTasks);
     leader.change();
     let before = leader.machine.tables().clone();

@@ -135,7 +135,7 @@ impl Leader {
         let max_chunks = usize::try_from(max).expect("it is at most 4");
         let plan = self.reserver.plan(&strategy, At::from_ms(0)).expect("the strategy is served");
         while self.reserver.ready_mut().build() {}
-        let hand_outs = self.reserver.reserve(holder, max_chunks, plan);
+        let hand_outs = self.reserver.reserve(holder, max_chunks, plan, self.now);
         let all = hand_outs.into_iter().flat_map(|it| {
             let submission = it.submission;
             it.chunks.into_iter().map(move |(chunk, token)| (ChunkName { submission, chunk }, token))
@@ -342,6 +342,7 @@ impl Leader {
             | Effect::Weighed { .. }
             | Effect::LaneSet { .. }
             | Effect::TaskPlaced { .. }
+            | Effect::TaskMoved { .. }
             | Effect::TaskDelayed { .. }
             | Effect::TaskUnplaced { .. }
             | Effect::TaskGone { .. } => {}

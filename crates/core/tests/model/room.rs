@@ -186,7 +186,9 @@ impl Room {
             | Command::Ack(_)
             | Command::ReleaseTasks
             | Command::Redrive(_)
-            | Command::WeighKeys(_) => panic!("lanes have tests of their own"),
+            | Command::WeighKeys(_)
+            | Command::LimitLane(_)
+            | Command::Relevel(_) => panic!("lanes have tests of their own"),
         }
     }
 

@@ -115,7 +115,7 @@ impl Leader {
 
     pub(crate) fn reserve_as(&mut self, holder: Holder, max: usize) -> Vec<(ChunkName, AttemptToken)> {
         let plan = self.reserver.plan(&Strategy::OldestFirst, self.machine.at()).expect("it is served");
-        let hand_outs = self.reserver.reserve(holder, max, plan);
+        let hand_outs = self.reserver.reserve(holder, max, plan, self.now);
         let named = hand_outs.into_iter().flat_map(|it| {
             let submission = it.submission;
             it.chunks.into_iter().map(move |(chunk, token)| (ChunkName { submission, chunk }, token))

@@ -139,7 +139,7 @@ impl Queue {
         plan: PlanId,
     ) -> Vec<(ChunkName, AttemptToken)> {
         let mut given = Vec::new();
-        for hand_out in self.reserver.reserve(holder, max, plan) {
+        for hand_out in self.reserver.reserve(holder, max, plan, self.now) {
             let known = self.submissions.get_mut(&hand_out.submission).expect("it runs");
             for (chunk, token) in hand_out.chunks {
                 let before = known.chunks.insert(chunk, Whereabouts::Out(holder, token));

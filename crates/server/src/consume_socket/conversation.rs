@@ -441,7 +441,7 @@ impl Conversation {
 
     /// Whether an ask has to wait until the session is on the roster; puts it there if it is not yet.
     fn must_enlist(&mut self, ask: &Ask) -> bool {
-        ask.strategy.has_hard_limit() && {
+        self.service.dispatcher().has_hard_limit(&ask.strategy) && {
             let enlisted = self.enlist();
             !self.is_answered(enlisted + 1)
         }

@@ -116,6 +116,7 @@ fn announcement(effect: &Effect) -> Option<Announcement> {
         Effect::LaneSet { .. }
         | Effect::TaskPlaced { .. }
         | Effect::TaskDelayed { .. }
+        | Effect::TaskMoved { .. }
         | Effect::TaskUnplaced { .. }
         | Effect::TaskGone { .. } => None,
         Effect::Over { submission, state, counts } => {

@@ -14,7 +14,7 @@ use windlass_core::entry::{Command, Outcome};
 use windlass_core::ids::Epoch;
 use windlass_core::lanes::acks::levels_above;
 use windlass_core::lanes::desk::Errand;
-use windlass_core::lanes::levels::RankName;
+use windlass_core::lanes::levels::QueueName;
 use windlass_core::lanes::reader::{Placed, Read};
 use windlass_order::Order;
 
@@ -37,15 +37,16 @@ pub(crate) async fn run(service: Service, mut errands: mpsc::UnboundedReceiver<L
 
 async fn run_once(service: Service, errand: LaneErrand) {
     match errand {
-        LaneErrand::OfRank(epoch, Errand::Read { rank, read }) => {
+        LaneErrand::OfRank(epoch, Errand::Read { queue, read }) => {
             let reading = service.clone();
-            let read = move || read_tasks(reading.order(), rank, read);
+            let of = queue.clone();
+            let read = move || read_tasks(reading.order(), &of, read);
             let event = match tokio::task::spawn_blocking(read).await {
-                Ok((rows, is_end)) => Event::TasksRead { epoch, rank, rows, is_end },
+                Ok((rows, is_end)) => Event::TasksRead { epoch, queue, rows, is_end },
                 Err(error) => {
                     tracing::error!(%error, "the next tasks of a lane could not be read; they are tried again");
                     tokio::time::sleep(RETRY_PAUSE).await;
-                    Event::TasksNotRead(epoch, rank)
+                    Event::TasksNotRead(epoch, queue)
                 }
             };
             service.dispatcher().send(event);
@@ -71,11 +72,11 @@ async fn release(service: &Service) {
     }
 }
 
-/// The next tasks of a rank, and whether there are no more behind them.
-fn read_tasks(order: &Order, rank: RankName, read: Read) -> (Vec<Placed>, bool) {
+/// The next tasks of a queue, and whether there are no more behind them.
+fn read_tasks(order: &Order, queue: &QueueName, read: Read) -> (Vec<Placed>, bool) {
     // Whoever applies tells the Dispatcher before the rows are in the tables, and lets go of the machine after that.
     order.read(|_| ());
-    let rows = levels_above(rank, read.above, |table, range| order.committed().scan(table, range));
+    let rows = levels_above(queue, read.above, |table, range| order.committed().scan(table, range));
     let rows: Vec<Placed> = rows.take(read.limit).collect();
     let is_end = rows.len() < read.limit;
     (rows, is_end)

@@ -8,7 +8,7 @@ use windlass_api::json::time_text;
 use windlass_api::lanes::{LaneKeyInfo, TaskExplained, TaskStanding};
 use windlass_api::problem::{Problem, ProblemCode};
 use windlass_core::lanes::acks::levels_above;
-use windlass_core::lanes::levels::{Level, RankName};
+use windlass_core::lanes::levels::{Level, QueueName, RankName};
 use windlass_core::lanes::listing;
 use windlass_core::lanes::tasks::{Standing, Task, TaskId};
 
@@ -27,8 +27,9 @@ impl Service {
     pub fn explain_task(&self, lane: &str, id: TaskId) -> Result<TaskExplained, Problem> {
         let Known { task, is_paused, higher, acked, virtual_time } = self.known_of_task(lane, id)?;
         let rank = RankName { lane: task.lane, priority: task.priority };
-        let seen = self.dispatcher().look_at_rank(rank);
-        let is_out = self.dispatcher().is_task_out(id);
+        let look = |rank| self.dispatcher().look_at_lanes(|desk, _| desk.look(rank)).flatten();
+        let seen = look(rank);
+        let is_out = self.dispatcher().look_at_lanes(|desk, _| desk.is_out(id)).unwrap_or(false);
         let mut explained = TaskExplained {
             task: id,
             key: task.key,
@@ -70,7 +71,7 @@ impl Service {
                 explained.ahead += higher
                     .into_iter()
                     .map(|(priority, waiting)| {
-                        let seen = self.dispatcher().look_at_rank(RankName { priority, ..rank });
+                        let seen = look(RankName { priority, ..rank });
                         waiting.saturating_sub(seen.map_or(0, |seen| seen.out as u64))
                     })
                     .sum::<u64>();
@@ -106,8 +107,10 @@ impl Service {
     /// Counts the tasks of a rank below a level, but for those that are with consumers.
     fn count_ahead(&self, explained: &mut TaskExplained, rank: RankName, acked: Option<Level>, level: Level) {
         let mut by_key: BTreeMap<std::sync::Arc<str>, u64> = BTreeMap::new();
-        let rows = levels_above(rank, acked, |table, range| self.order().committed().scan(table, range));
-        let out = self.dispatcher().tasks_out_of_rank(rank);
+        let rows = levels_above(&QueueName::of_rank(rank), acked, |table, range| {
+            self.order().committed().scan(table, range)
+        });
+        let out = self.dispatcher().look_at_lanes(|desk, _| desk.out_of(rank)).unwrap_or_default();
         for placed in rows.take_while(|placed| placed.level < level).filter(|it| !out.contains(&it.level.id))
         {
             if explained.ahead == TASKS_AHEAD_COUNTED_MAX {

@@ -6,7 +6,7 @@ use crate::limits::{
     DEAD_EXAMPLES, DEAD_GROUPS_MAX, DEAD_LOOKED_AT_MAX, LANE_KEYS_LOOKED_AT_MAX, LANE_KEYS_SHOWN,
 };
 use crate::roles::dispatcher::Event;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock};
 use windlass_api::json::time_text;
 use windlass_api::lanes::{
@@ -20,9 +20,10 @@ use windlass_core::lanes::desk::RankSeen;
 use windlass_core::lanes::levels::{LaneNumber, Level, RankName, Weight};
 use windlass_core::lanes::listing::{self, dead_after};
 use windlass_core::lanes::open::SetLane;
+use windlass_core::lanes::ranks::Rank;
 use windlass_core::lanes::reader::Placed;
 use windlass_core::lanes::redrive::Redrive;
-use windlass_core::lanes::state::{Lane, Rank};
+use windlass_core::lanes::state::Lane;
 use windlass_core::lanes::tasks::{AddTasks, NewTask, Payload, Standing, Task, TaskId};
 use windlass_core::lanes::weigh::WeighKeys;
 use windlass_core::limits::{ATTEMPTS_MAX_DEFAULT, RETRY_DELAY_MS_DEFAULT, TASKS_PER_ADD_MAX};
@@ -101,9 +102,8 @@ impl Service {
         let LaneSeen { number, mut info, ranks, mut busiest, weights } =
             lane.ok_or_else(|| unknown_lane(name))?;
         let priorities = ranks.into_iter().map(|mut rank| {
-            if let Some(seen) =
-                self.dispatcher().look_at_rank(RankName { lane: number, priority: rank.priority })
-            {
+            let name = RankName { lane: number, priority: rank.priority };
+            if let Some(seen) = self.dispatcher().look_at_lanes(|desk, _| desk.look(name)).flatten() {
                 add_seen(&mut rank, seen);
             }
             info.reserved += rank.reserved;
@@ -126,7 +126,8 @@ impl Service {
         let next = (items.len() > limit).then(|| items[limit - 1].1.lane.clone());
         items.truncate(limit);
         let items = items.into_iter().map(|(number, mut info)| {
-            info.reserved = self.dispatcher().tasks_out_of(number) as u64;
+            let reserved = self.dispatcher().look_at_lanes(|desk, _| desk.out_len_of(number));
+            info.reserved = reserved.unwrap_or(0) as u64;
             info
         });
         Ok(LanePage { items: items.collect(), next })
@@ -151,8 +152,9 @@ impl Service {
         if let Some(problem) = add.problem() {
             return Err(invalid(problem));
         }
-        let priorities: BTreeSet<u8> = add.tasks.iter().map(|task| task.priority).collect();
-        add.handed_out = self.dispatcher().handed_out(&add.lane, &priorities);
+        let keys = || add.tasks.iter().map(|task| (task.priority, task.key.as_str()));
+        let handed_out = self.dispatcher().look_at_lanes(|desk, _| desk.handed_out(&add.lane, keys()));
+        add.handed_out = handed_out.unwrap_or_default();
         match self.propose(Command::AddTasks(add)).await? {
             Outcome::TasksAdded { tasks } => Ok(AddTasksResponse { tasks: tasks.iter().collect() }),
             other => Err(unexpected(&other)),
@@ -271,7 +273,9 @@ impl Service {
         let task = Task::from_row(name.submission, &task);
         let Standing::Waiting { pass } = task.standing else { return None };
         let rank = RankName { lane: task.lane, priority: task.priority };
-        Some((rank, Placed { level: Level { pass, id: name.submission }, key: task.key.into() }))
+        // A retry was charged for before.
+        let stride = if task.failures == 0 { task.weight.stride() } else { 0 };
+        Some((rank, Placed { level: Level { pass, id: name.submission }, key: task.key.into(), stride }))
     }
 }
 
@@ -295,8 +299,8 @@ struct LaneSeen {
 fn lane_seen(lane: &Lane) -> LaneSeen {
     let mut busiest: Vec<LaneKeyInfo> = Vec::new();
     for (priority, rank) in lane.ranks() {
-        let looked_at = rank.keys().take(LANE_KEYS_LOOKED_AT_MAX);
-        let mut keys: Vec<(u64, &str)> =
+        let looked_at = rank.shares().iter().take(LANE_KEYS_LOOKED_AT_MAX);
+        let mut keys: Vec<(u32, &str)> =
             looked_at.filter(|(_, row)| row.waiting > 0).map(|(key, row)| (row.waiting, key)).collect();
         let shown = keys.len().min(LANE_KEYS_SHOWN);
         if shown > 0 {
@@ -306,7 +310,7 @@ fn lane_seen(lane: &Lane) -> LaneSeen {
         busiest.extend(of_rank.map(|(waiting, key)| LaneKeyInfo {
             key: (*key).into(),
             priority,
-            waiting: *waiting,
+            waiting: (*waiting).into(),
         }));
     }
     let ranks = lane.ranks().rev().map(|(priority, rank)| priority_of(priority, rank)).collect();
@@ -336,7 +340,7 @@ fn info_of(lane: &Lane) -> LaneInfo {
         info.dead += row.dead;
         info.added += row.added;
         info.done += row.done;
-        info.keys += rank.keys_waiting() as u64;
+        info.keys += rank.shares().waiting_len() as u64;
     }
     info
 }
@@ -350,7 +354,7 @@ fn priority_of(priority: u8, rank: &Rank) -> LanePriorityInfo {
         reserved: 0,
         delayed: row.delayed,
         dead: row.dead,
-        keys: rank.keys_waiting() as u64,
+        keys: rank.shares().waiting_len() as u64,
         ack_level: text(row.acked),
         read_level: None,
         max_level: text(row.highest),

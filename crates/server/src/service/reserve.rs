@@ -67,7 +67,7 @@ impl Service {
     pub async fn reserve(&self, request: ReserveRequest) -> Result<ReserveResponse, Problem> {
         check_reserve(request.max, &request.strategy)?;
         let lease_ms = lease_ms(request.lease_ms)?;
-        if request.strategy.has_hard_limit() {
+        if self.dispatcher().has_hard_limit(&request.strategy) {
             self.cover_lease(lease_ms + request.wait_ms.min(RESERVE_WAIT_MS_MAX)).await?;
         }
         let (reply, answer) = oneshot::channel();

@@ -30,7 +30,10 @@ impl Reserver {
             Effect::Over { submission, .. } => self.forget_submission(*submission),
             Effect::TaskUnplaced { level, is_done, .. } => self.forget_task(level.id, *is_done),
             Effect::TaskGone { task } => self.forget_task(*task, true),
-            Effect::LaneSet { .. } | Effect::TaskPlaced { .. } | Effect::TaskDelayed { .. } => {}
+            Effect::LaneSet { .. }
+            | Effect::TaskPlaced { .. }
+            | Effect::TaskMoved { .. }
+            | Effect::TaskDelayed { .. } => {}
         }
         self.desk.absorb(effect);
         self.wake_lanes();

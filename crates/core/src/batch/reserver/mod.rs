@@ -237,7 +237,7 @@ impl Reserver {
 
     /// Hands out up to `max` chunks or tasks by the plan; nothing only if nothing that it may give is ready, or if its views
     /// are still being built or its lanes being read.
-    pub fn reserve(&mut self, holder: Holder, max: usize, plan: PlanId) -> Vec<HandOut> {
+    pub fn reserve(&mut self, holder: Holder, max: usize, plan: PlanId, now: At) -> Vec<HandOut> {
         let mut left = max.min(CHUNKS_PER_RESERVE_MAX);
         let mut hand_outs = Vec::new();
         for stage in self.ready.stages(plan).iter() {
@@ -246,7 +246,7 @@ impl Reserver {
                     self.reserve_chunks(holder, &mut left, plan, among, &mut hand_outs);
                     !self.ready.is_building(plan)
                 }
-                Stage::Lane(lane) => self.reserve_tasks(holder, &mut left, lane, &mut hand_outs),
+                Stage::Lane(lane) => self.reserve_tasks(holder, &mut left, lane, now, &mut hand_outs),
             };
             // What comes behind something that is not known yet might be second choice.
             if left == 0 || !is_settled {

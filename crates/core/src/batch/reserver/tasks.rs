@@ -7,9 +7,10 @@ use crate::batch::views::{PlanId, Stage};
 use crate::entry::Refusal;
 use crate::ids::{Attempt, ChunkIndex, ChunkName};
 use crate::lanes::desk::{Desk, Next};
-use crate::lanes::levels::RankName;
+use crate::lanes::levels::{QueueName, RankName};
 use crate::lanes::reader::Placed;
 use crate::lanes::tasks::TaskId;
+use crate::time::At;
 
 impl Reserver {
     /// Takes the lanes in charge, none of whose tasks is out.
@@ -27,10 +28,28 @@ impl Reserver {
         &mut self.desk
     }
 
-    /// Takes in the tasks that were read for a rank.
-    pub fn take_in_tasks(&mut self, rank: RankName, rows: Vec<Placed>, is_end: bool) {
-        self.desk.take_in(rank, rows, is_end);
+    /// Takes in the tasks that were read for a queue.
+    pub fn take_in_tasks(&mut self, queue: &QueueName, rows: Vec<Placed>, is_end: bool) {
+        self.desk.take_in(queue, rows, is_end);
         self.wake_lanes();
+    }
+
+    /// Until tasks of an earlier leader must be over, limits of tasks in flight let nothing out.
+    pub fn set_tasks_held(&mut self, is_held: bool) {
+        self.desk.set_held(is_held);
+        self.wake_lanes();
+    }
+
+    /// Lets those try whose limits have room by now.
+    pub fn make_room(&mut self, now: At) {
+        self.desk.make_room(now);
+        self.wake_lanes();
+    }
+
+    /// Whether a strategy names a lane whose tasks in flight are limited.
+    pub fn limits_tasks_in_flight(&self, strategy: &Strategy) -> bool {
+        let mut lanes = strategy.lanes().into_iter().filter_map(|lane| self.desk.lane(lane));
+        lanes.any(|lane| self.desk.limits_in_flight(lane))
     }
 
     /// Whether a plan can only say after some reading what its lanes give.
@@ -64,11 +83,12 @@ impl Reserver {
         holder: Holder,
         left: &mut usize,
         lane: &str,
+        now: At,
         hand_outs: &mut Vec<HandOut>,
     ) -> bool {
         let Some(lane) = self.desk.lane(lane) else { return true };
         while *left > 0 {
-            let task = match self.desk.hand_out(lane) {
+            let task = match self.desk.hand_out(lane, now) {
                 Next::Task(placed) => placed.level.id,
                 Next::Nothing => return true,
                 Next::BeingRead => return false,
@@ -100,7 +120,7 @@ impl Reserver {
         if self.out.contains_key(&name) || self.delayed.contains_key(&name) {
             return self.reassert(session, name, token);
         }
-        self.desk.hold(rank, placed);
+        self.desk.hold(rank, &placed);
         self.hold(name, Reservation { attempt: token.attempt, holder: Holder::Session(session) });
         Standing::Holds
     }

@@ -9,7 +9,7 @@ use windlass_core::batch::strategy::Strategy;
 use windlass_core::batch::tokens::AttemptToken;
 use windlass_core::entry::Effect;
 use windlass_core::ids::{ChunkName, Epoch};
-use windlass_core::lanes::levels::RankName;
+use windlass_core::lanes::levels::{QueueName, RankName};
 use windlass_core::lanes::reader::Placed;
 use windlass_core::lanes::tasks::TaskId;
 use windlass_core::time::At;
@@ -68,19 +68,19 @@ pub enum Event {
     Explain(Explain),
     /// The queue in numbers: with the values of a field, so many values and limits at most.
     Overview(Option<String>, usize, oneshot::Sender<Overview>),
-    /// Tasks that were read for a rank.
+    /// Tasks that were read for a queue of a lane.
     TasksRead {
         /// The leadership that asked for them.
         epoch: Epoch,
-        /// The rank.
-        rank: RankName,
+        /// The queue.
+        queue: QueueName,
         /// The tasks, in order.
         rows: Vec<Placed>,
         /// Whether there are no more behind them.
         is_end: bool,
     },
-    /// Tasks could not be read for a rank, under this leadership; it is tried again.
-    TasksNotRead(Epoch, RankName),
+    /// Tasks could not be read for a queue of a lane, under this leadership; it is tried again.
+    TasksNotRead(Epoch, QueueName),
     /// A task that was handed out is done meanwhile: it is not there any more.
     TaskMissing(TaskId),
     /// Delayed tasks could not be given their places; it is tried again at this time.

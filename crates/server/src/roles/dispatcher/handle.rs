@@ -4,13 +4,12 @@
 //! finds work costs no change of task or thread. Time is the Ticker's: it sleeps until something is due.
 
 use super::{Ask, Dispatcher, Event, ToSession};
-use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::Notify;
-use windlass_core::lanes::desk::RankSeen;
-use windlass_core::lanes::levels::{LaneNumber, RankName};
-use windlass_core::lanes::tasks::{HandedOut, TaskId};
+use windlass_core::batch::strategy::Strategy;
+use windlass_core::lanes::desk::Desk;
 use windlass_core::time::At;
 
 /// A cheap handle of the one Dispatcher.
@@ -24,14 +23,16 @@ struct Shared {
     dispatcher: Mutex<Dispatcher>,
     /// Something is due earlier than the Ticker knows.
     nudge: Notify,
+    /// Some lane limits its tasks in flight.
+    has_limited_lanes: AtomicBool,
 }
 
 impl DispatcherHandle {
     /// Takes a Dispatcher in charge.
     pub fn new(dispatcher: Dispatcher) -> DispatcherHandle {
-        DispatcherHandle {
-            shared: Arc::new(Shared { dispatcher: Mutex::new(dispatcher), nudge: Notify::new() }),
-        }
+        let (dispatcher, nudge) = (Mutex::new(dispatcher), Notify::new());
+        let has_limited_lanes = AtomicBool::new(false);
+        DispatcherHandle { shared: Arc::new(Shared { dispatcher, nudge, has_limited_lanes }) }
     }
 
     /// Handles an event, and gives those who wait what they may have now.
@@ -44,29 +45,18 @@ impl DispatcherHandle {
         self.enter(|dispatcher, now| dispatcher.reserve(ask, now)).map(|answer| answer.what)
     }
 
-    /// How far the tasks of some priorities of a lane have been handed out; nothing while this node does not lead.
-    pub fn handed_out(&self, lane: &str, priorities: &BTreeSet<u8>) -> Vec<HandedOut> {
-        self.lock().handed_out(lane, priorities)
+    /// Looks at the lanes; nothing is seen while this node does not lead.
+    pub fn look_at_lanes<T>(&self, look: impl FnOnce(&Desk, At) -> T) -> Option<T> {
+        let dispatcher = self.lock();
+        let now = dispatcher.clock.now();
+        dispatcher.reserver.as_ref().map(|reserver| look(reserver.desk(), now))
     }
 
-    /// How many tasks of a lane are out.
-    pub fn tasks_out_of(&self, lane: LaneNumber) -> usize {
-        self.lock().tasks_out_of(lane)
-    }
-
-    /// Whether a consumer works on a task.
-    pub fn is_task_out(&self, task: TaskId) -> bool {
-        self.lock().is_task_out(task)
-    }
-
-    /// The tasks of a rank that consumers work on.
-    pub fn tasks_out_of_rank(&self, rank: RankName) -> BTreeSet<TaskId> {
-        self.lock().tasks_out_of_rank(rank)
-    }
-
-    /// How a rank of a lane is handed out.
-    pub fn look_at_rank(&self, rank: RankName) -> Option<RankSeen> {
-        self.lock().look_at_rank(rank)
+    /// Whether a strategy has a hard limit, its own or that of a lane, that is to hold across a change of leader.
+    pub fn has_hard_limit(&self, strategy: &Strategy) -> bool {
+        strategy.has_hard_limit()
+            || self.shared.has_limited_lanes.load(Ordering::Acquire)
+                && self.lock().limits_tasks_in_flight(strategy)
     }
 
     fn enter<T>(&self, act: impl FnOnce(&mut Dispatcher, At) -> T) -> T {
@@ -76,6 +66,9 @@ impl DispatcherHandle {
         dispatcher.serve_waiting(now);
         dispatcher.send_errands();
         let is_due_earlier = dispatcher.is_due_earlier();
+        if let Some(has_limited_lanes) = dispatcher.lanes_changed.take() {
+            self.shared.has_limited_lanes.store(has_limited_lanes, Ordering::Release);
+        }
         drop(dispatcher);
         if is_due_earlier {
             self.shared.nudge.notify_one();

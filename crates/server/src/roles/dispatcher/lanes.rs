@@ -1,14 +1,13 @@
 //! What the Dispatcher does for lanes: it reads and notes nothing itself, and sends the Clerk.
 
 use super::{Dispatcher, Reasserted};
-use std::collections::BTreeSet;
 use tokio::sync::oneshot;
-use windlass_core::batch::reserver::{Reserver, SessionId, Standing};
+use windlass_core::batch::reserver::{SessionId, Standing};
+use windlass_core::batch::strategy::Strategy;
 use windlass_core::ids::Epoch;
-use windlass_core::lanes::desk::{Errand, RankSeen};
-use windlass_core::lanes::levels::{LaneNumber, RankName};
+use windlass_core::lanes::desk::Errand;
+use windlass_core::lanes::levels::QueueName;
 use windlass_core::lanes::reader::Placed;
-use windlass_core::lanes::tasks::{HandedOut, TaskId};
 use windlass_core::limits::LANE_ACK_EVERY_MS;
 use windlass_core::time::At;
 
@@ -39,7 +38,8 @@ impl Dispatcher {
 
     /// When something of the lanes is due.
     pub(super) fn next_lane_tick(&self) -> Option<At> {
-        self.reserver.as_ref().and_then(|reserver| reserver.desk().next_due())
+        let desk = self.reserver.as_ref()?.desk();
+        desk.next_due().into_iter().chain(desk.next_room()).min()
     }
 
     /// Does what is due of the lanes.
@@ -48,6 +48,7 @@ impl Dispatcher {
         if reserver.desk_mut().take_due(now) {
             _ = self.errands.send(LaneErrand::Release);
         }
+        reserver.make_room(now);
         if self.note_lanes_at <= now {
             self.note_lanes_at = now.after_ms(LANE_ACK_EVERY_MS);
             reserver.desk_mut().note_all();
@@ -60,16 +61,16 @@ impl Dispatcher {
         }
     }
 
-    pub(super) fn take_in_tasks(&mut self, rank: RankName, rows: Vec<Placed>, is_end: bool, now: At) {
+    pub(super) fn take_in_tasks(&mut self, queue: &QueueName, rows: Vec<Placed>, is_end: bool, now: At) {
         let Some(reserver) = &mut self.reserver else { return };
-        reserver.take_in_tasks(rank, rows, is_end);
+        reserver.take_in_tasks(queue, rows, is_end);
         self.serve_waiting(now);
         self.answer_impatient(now);
     }
 
-    pub(super) fn give_up_read(&mut self, rank: RankName) {
+    pub(super) fn give_up_read(&mut self, queue: &QueueName) {
         if let Some(reserver) = &mut self.reserver {
-            reserver.desk_mut().give_up_read(rank);
+            reserver.desk_mut().give_up_read(queue);
         }
     }
 
@@ -88,24 +89,12 @@ impl Dispatcher {
         drop(reply.send(claimed.into_iter().map(standing).collect()));
     }
 
-    pub(super) fn handed_out(&self, lane: &str, priorities: &BTreeSet<u8>) -> Vec<HandedOut> {
-        let desk = self.reserver.as_ref().map(Reserver::desk);
-        desk.map(|desk| desk.handed_out(lane, priorities.iter().copied())).unwrap_or_default()
+    pub(super) fn limits_tasks_in_flight(&self, strategy: &Strategy) -> bool {
+        self.reserver.as_ref().is_some_and(|reserver| reserver.limits_tasks_in_flight(strategy))
     }
 
-    pub(super) fn tasks_out_of(&self, lane: LaneNumber) -> usize {
-        self.reserver.as_ref().map_or(0, |reserver| reserver.desk().out_len_of(lane))
-    }
-
-    pub(super) fn is_task_out(&self, task: TaskId) -> bool {
-        self.reserver.as_ref().is_some_and(|reserver| reserver.desk().is_out(task))
-    }
-
-    pub(super) fn tasks_out_of_rank(&self, rank: RankName) -> BTreeSet<TaskId> {
-        self.reserver.as_ref().map(|reserver| reserver.desk().out_of(rank)).unwrap_or_default()
-    }
-
-    pub(super) fn look_at_rank(&self, rank: RankName) -> Option<RankSeen> {
-        self.reserver.as_ref()?.desk().look(rank)
+    /// Something else is said of a lane.
+    pub(super) fn note_lane_limits(&mut self) {
+        self.lanes_changed = self.reserver.as_ref().map(|reserver| reserver.desk().has_limits_in_flight());
     }
 }

@@ -63,6 +63,8 @@ pub struct Dispatcher {
     errands: mpsc::UnboundedSender<LaneErrand>,
     /// When the lanes' ack levels are noted next.
     note_lanes_at: At,
+    /// Whether any lane limits tasks in flight, if that is news.
+    lanes_changed: Option<bool>,
 }
 
 /// What a session gets for its ask.
@@ -114,6 +116,7 @@ impl Dispatcher {
             notes,
             errands,
             note_lanes_at: At::from_ms(0),
+            lanes_changed: None,
         }
     }
 
@@ -237,10 +240,10 @@ impl Dispatcher {
             Event::Status(reply) => drop(reply.send(self.status())),
             Event::Explain(ask) => self.explain(ask, now),
             Event::Overview(field, limit, reply) => self.overview(field.as_deref(), limit, reply, now),
-            Event::TasksRead { epoch, rank, rows, is_end } if self.leads_under(epoch) => {
-                self.take_in_tasks(rank, rows, is_end, now);
+            Event::TasksRead { epoch, queue, rows, is_end } if self.leads_under(epoch) => {
+                self.take_in_tasks(&queue, rows, is_end, now);
             }
-            Event::TasksNotRead(epoch, rank) if self.leads_under(epoch) => self.give_up_read(rank),
+            Event::TasksNotRead(epoch, queue) if self.leads_under(epoch) => self.give_up_read(&queue),
             // Another leadership asks for itself.
             Event::TasksRead { .. } | Event::TasksNotRead(..) => {}
             Event::TaskMissing(task) => {
@@ -258,6 +261,7 @@ impl Dispatcher {
         reserver.move_retries(|retry_at| on_this_clock(retry_at, at, now));
         reserver.desk_mut().move_due(|due| on_this_clock(due, at, now));
         self.reserver = Some(*reserver);
+        self.note_lane_limits();
         self.follow_consumers(now);
         for ask in std::mem::take(&mut self.unplanned) {
             let answer = self.reserve(ask, now);
@@ -268,7 +272,9 @@ impl Dispatcher {
     /// Limits in percent follow the number of connected consumers, and hard ones the hold.
     fn follow_consumers(&mut self, now: At) {
         if let Some(reserver) = &mut self.reserver {
-            reserver.ready_mut().set_room(self.sessions.connected() as u64, self.hold.holds(now));
+            let is_held = self.hold.holds(now);
+            reserver.ready_mut().set_room(self.sessions.connected() as u64, is_held);
+            reserver.set_tasks_held(is_held);
         }
     }
 
@@ -296,6 +302,7 @@ impl Dispatcher {
 
     fn absorb(&mut self, at: At, effects: Vec<Effect>, now: At) {
         let Some(reserver) = &mut self.reserver else { return };
+        let mut has_set_lane = false;
         for mut effect in effects {
             if let Effect::Failed { retry_at: Some(time), .. } | Effect::TaskDelayed { until: time } =
                 &mut effect
@@ -304,6 +311,10 @@ impl Dispatcher {
             }
             self.totals.count(&effect);
             reserver.absorb(&effect);
+            has_set_lane |= matches!(effect, Effect::LaneSet { .. });
+        }
+        if has_set_lane {
+            self.note_lane_limits();
         }
     }
 
@@ -329,7 +340,7 @@ impl Dispatcher {
     fn reserve(&mut self, ask: Ask, now: At) -> Option<Answer> {
         if let Asker::Session { session, .. } = ask.asker {
             self.sessions.note_strategy(session, &ask.strategy);
-            if ask.strategy.has_hard_limit() {
+            if ask.strategy.has_hard_limit() || self.limits_tasks_in_flight(&ask.strategy) {
                 self.sessions.enlist(session);
             }
         }
@@ -350,9 +361,10 @@ impl Dispatcher {
         };
         let is_building = reserver.ready().is_building(plan);
         self.is_building |= is_building;
-        let is_unknown = is_building || reserver.is_reading(plan);
         // Whoever waits for the same came before, and there is nothing for them.
         let served = if self.lines.has(plan) { Err(ask) } else { self.serve(plan, ask, now) };
+        let is_unknown =
+            is_building || self.reserver.as_ref().is_some_and(|reserver| reserver.is_reading(plan));
         match served {
             Ok(answer) => return answer,
             Err(ask) if is_unknown => {
@@ -375,7 +387,7 @@ impl Dispatcher {
             Asker::Session { session, .. } => Holder::Session(*session),
             Asker::Lease { lease_ms, .. } => Holder::Lease { until: now.after_ms(*lease_ms) },
         };
-        let hand_outs = reserver.reserve(holder, ask.max, plan);
+        let hand_outs = reserver.reserve(holder, ask.max, plan, now);
         if hand_outs.is_empty() {
             return Err(ask);
         }

@@ -36,6 +36,7 @@ impl Totals {
             Effect::LaneSet { .. }
             | Effect::TaskPlaced { .. }
             | Effect::TaskDelayed { .. }
+            | Effect::TaskMoved { .. }
             | Effect::TaskUnplaced { .. }
             | Effect::TaskGone { .. } => {}
         }

@@ -1,0 +1,107 @@
+//! Flows of a queue: when one comes about, where it stands, and when it goes.
+
+use super::{Flow, Picking, Queue, Stand};
+use crate::lanes::levels::Level;
+use crate::lanes::tasks::TaskId;
+use crate::limits::LANE_FLOWS_LOADED_MAX;
+use std::sync::Arc;
+
+impl Queue {
+    /// A key has met its limit: it gets a cursor of its own, from its next task on.
+    pub(super) fn set_apart(&mut self, key: &Arc<str>, next: Level, it: &mut Picking<'_>) {
+        let queue = Box::new(self.queue_of_flow(key, next.before(), 0));
+        it.stirred.insert(queue.name.clone());
+        self.flows.insert(key.clone(), Flow { level: next, stand: Stand::Parked, is_loaded: false, queue });
+    }
+
+    pub(super) fn park(&mut self, name: &Arc<str>) {
+        let flow = self.flows.get_mut(name).expect("whoever is in line is a flow");
+        self.line.remove(&(flow.level, name.clone()));
+        flow.stand = Stand::Parked;
+    }
+
+    /// A limit is not in the way of a key or tenant any more.
+    pub(in crate::lanes) fn unpark(&mut self, name: &str, last_id: TaskId) {
+        let Some(of) = self.flow_of(name).and_then(|of| self.flow_name(of)) else { return };
+        let flow = self.flows.get_mut(&of).expect("it has a name");
+        if *of != *name {
+            flow.queue.unpark(name, last_id);
+        } else if flow.stand == Stand::Parked {
+            flow.stand = Stand::Resting;
+        }
+        self.refresh(&of, last_id);
+    }
+
+    /// The name of a flow that is there.
+    pub(super) fn flow_name(&self, name: &str) -> Option<Arc<str>> {
+        self.flows.get_key_value(name).map(|(name, _)| name.clone())
+    }
+
+    /// Everybody may try again.
+    pub(in crate::lanes) fn unpark_all(&mut self, last_id: TaskId) {
+        let names: Vec<Arc<str>> = self.flows.keys().cloned().collect();
+        for name in names {
+            if let Some(flow) = self.flows.get_mut(&name) {
+                flow.queue.unpark_all(last_id);
+                if flow.stand == Stand::Parked {
+                    flow.stand = Stand::Resting;
+                }
+            }
+            self.refresh(&name, last_id);
+        }
+    }
+
+    /// Whether it may have something to give.
+    fn may_give(&self) -> bool {
+        self.reader.ready_len() > 0 || !self.reader.is_at_end() || !self.line.is_empty()
+    }
+
+    /// Whether nothing is known of it that its rows do not say.
+    fn is_spent(&self) -> bool {
+        let is_idle = self.reader.out_len() == 0 && !self.reader.is_read_under_way();
+        is_idle && self.flows.values().all(|flow| flow.stand == Stand::Resting && flow.queue.is_spent())
+    }
+
+    /// Puts a flow where it belongs: into the line, to rest, or away.
+    pub(super) fn refresh(&mut self, name: &Arc<str>, last_id: TaskId) {
+        let Some(flow) = self.flows.get_mut(name) else { return };
+        let may_give = flow.queue.may_give();
+        match (flow.stand, may_give) {
+            (Stand::Parked, _) | (Stand::InLine, true) => {}
+            (Stand::Resting, true) => {
+                self.resting.remove(&(flow.level.pass, name.clone()));
+                if flow.level.pass < self.virtual_time {
+                    flow.level = Level { pass: self.virtual_time, id: last_id };
+                }
+                flow.stand = Stand::InLine;
+                self.line.insert((flow.level, name.clone()));
+            }
+            (Stand::InLine | Stand::Resting, false) => {
+                self.line.remove(&(flow.level, name.clone()));
+                flow.stand = Stand::Resting;
+                if flow.level.pass > self.virtual_time {
+                    self.resting.insert((flow.level.pass, name.clone()));
+                } else if flow.queue.is_spent() {
+                    self.flows.remove(name);
+                }
+            }
+        }
+    }
+
+    /// Keeps the tasks of flows in memory within bounds.
+    pub(super) fn note_loaded(&mut self, name: &Arc<str>) {
+        let Some(flow) = self.flows.get_mut(name) else { return };
+        if !flow.is_loaded && flow.queue.reader.ready_len() > 0 {
+            flow.is_loaded = true;
+            self.loaded.push_back(name.clone());
+        }
+        while self.loaded.len() > LANE_FLOWS_LOADED_MAX
+            && let Some(first) = self.loaded.pop_front()
+        {
+            if let Some(flow) = self.flows.get_mut(&first) {
+                flow.is_loaded = false;
+                flow.queue.reader.let_go();
+            }
+        }
+    }
+}

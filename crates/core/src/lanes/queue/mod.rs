@@ -1,0 +1,368 @@
+//! The queue: who goes next among those who share a rank, or a tenant.
+//!
+//! Most tasks stand in the queue by their levels, and come from its reader. A *flow* stands in it as a whole, by one level
+//! that moves on by a stride with each of its tasks, and has a queue of its own, with a cursor of its own in the tables: a
+//! tenant always, and a key from when it first meets its limit until it has nothing left and its turn is over. So what a limit
+//! holds up neither fills the buffer nor stands in anybody's way, and does not save up turns meanwhile.
+//!
+//! Invariants
+//! - The smallest level goes first, of tasks and of flows that may go.
+//! - A flow is in line if it may have something to give and no limit is in its way. One that comes into the line starts at the
+//!   virtual time at the earliest.
+//! - A task of a key that is a flow is in that flow, or out.
+//! - The virtual time is the highest pass that was handed out.
+//!
+//! With f flows and b tasks in memory every operation costs O(log f + log b); a flow that is let go is read again.
+
+mod flows;
+mod routes;
+
+use crate::lanes::desk::Buffer;
+use crate::lanes::levels::{Level, QueueName, RankName, is_tenant, tenant_of};
+use crate::lanes::meters::Meters;
+use crate::lanes::reader::{Placed, Reader};
+use crate::lanes::state::LaneRow;
+use crate::lanes::tasks::TaskId;
+use crate::limits::{LANE_FLOW_BUFFER_TASKS, LANE_FLOW_RELOAD_AT, LANE_FLOWS_READ_AHEAD};
+use crate::time::At;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+/// What is asked of a queue when a task is picked.
+pub(super) struct Picking<'a> {
+    pub(super) now: At,
+    pub(super) lane: &'a LaneRow,
+    pub(super) meters: &'a mut Meters,
+    /// Whether a task is out.
+    pub(super) is_out: &'a dyn Fn(TaskId) -> bool,
+    /// No task that comes later has an id below this one.
+    pub(super) last_id: TaskId,
+    /// Queues of which more may have to be read.
+    pub(super) stirred: &'a mut BTreeSet<QueueName>,
+    /// How far behind the virtual time a task was handed out, in its strides.
+    pub(super) worst_lag: &'a mut f64,
+}
+
+/// What a queue gives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Picked {
+    /// This task, which is out from here on.
+    Task(Placed),
+    /// Nothing.
+    Nothing,
+    /// It is not known yet.
+    BeingRead,
+}
+
+/// See the file's head.
+#[derive(Debug)]
+pub(super) struct Queue {
+    name: QueueName,
+    buffer: Buffer,
+    pub(super) reader: Reader,
+    /// The highest pass that was handed out.
+    virtual_time: u64,
+    /// What the machine knows of it: no later task gets a pass below that.
+    known_time: u64,
+    acked: Option<Level>,
+    /// Tasks done since the ack level was noted.
+    done: u64,
+    flows: BTreeMap<Arc<str>, Flow>,
+    /// Flows that may go, by level.
+    line: BTreeSet<(Level, Arc<str>)>,
+    /// Flows with nothing to give, by the end of their turns.
+    resting: BTreeSet<(u64, Arc<str>)>,
+    /// Flows that have tasks in memory, those that were read first in front.
+    loaded: VecDeque<Arc<str>>,
+}
+
+#[derive(Debug)]
+pub(super) struct Flow {
+    level: Level,
+    stand: Stand,
+    is_loaded: bool,
+    pub(super) queue: Box<Queue>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stand {
+    /// It may go.
+    InLine,
+    /// A limit is in its way.
+    Parked,
+    /// It has nothing to give, as far as is known.
+    Resting,
+}
+
+/// Who is next.
+enum First {
+    Task(Level, Arc<str>),
+    Flow(Level, Arc<str>),
+}
+
+impl Queue {
+    /// A queue of which nothing is read yet.
+    pub(super) fn new(name: QueueName, buffer: Buffer, acked: Option<Level>, virtual_time: u64) -> Queue {
+        Queue {
+            name,
+            buffer,
+            reader: Reader::new(acked, buffer),
+            virtual_time,
+            known_time: virtual_time,
+            acked,
+            done: 0,
+            flows: BTreeMap::new(),
+            line: BTreeSet::new(),
+            resting: BTreeSet::new(),
+            loaded: VecDeque::new(),
+        }
+    }
+
+    /// A queue that has no tasks.
+    pub(super) fn of_empty(name: QueueName, buffer: Buffer) -> Queue {
+        Queue { reader: Reader::of_empty(buffer), ..Queue::new(name, buffer, None, 0) }
+    }
+
+    /// V.
+    pub(super) const fn virtual_time(&self) -> u64 {
+        self.virtual_time
+    }
+
+    /// Its flows.
+    pub(super) fn flows(&self) -> impl Iterator<Item = (&Arc<str>, &Flow)> {
+        self.flows.iter()
+    }
+
+    /// A flow.
+    pub(super) fn flow(&self, name: &str) -> Option<&Flow> {
+        self.flows.get(name)
+    }
+
+    /// How many tasks are ready in memory, flows included.
+    pub(super) fn ready_len(&self) -> usize {
+        self.reader.ready_len() + self.flows.values().map(|flow| flow.queue.ready_len()).sum::<usize>()
+    }
+
+    /// How many tasks are out, flows included.
+    pub(super) fn out_len(&self) -> usize {
+        self.reader.out_len() + self.flows.values().map(|flow| flow.queue.out_len()).sum::<usize>()
+    }
+
+    /// How many keys and tenants a limit is in the way of.
+    pub(super) fn parked_len(&self) -> usize {
+        let parked = self.flows.values().map(|flow| match flow.stand {
+            Stand::Parked => 1,
+            Stand::InLine | Stand::Resting => flow.queue.parked_len(),
+        });
+        parked.sum()
+    }
+
+    /// Of the tasks in memory that are ready, the one that was added first.
+    pub(super) fn oldest_ready(&self) -> Option<TaskId> {
+        let own = self.reader.ready().keys().map(|level| level.id).min();
+        own.into_iter().chain(self.flows.values().filter_map(|flow| flow.queue.oldest_ready())).min()
+    }
+
+    /// The queues that have an ack level and have come on since it was noted: none for this one, and tenants.
+    pub(super) fn come_on(&self) -> impl Iterator<Item = Option<Arc<str>>> {
+        let own = (self.done > 0).then_some(None);
+        let tenants = self.flows.iter().filter(|(name, flow)| is_tenant(name) && flow.queue.done > 0);
+        own.into_iter().chain(tenants.map(|(name, _)| Some(name.clone())))
+    }
+
+    /// The flow that a key belongs to here, if it is one.
+    fn flow_of<'k>(&self, key: &'k str) -> Option<&'k str> {
+        let is_rank = self.name.of.is_none();
+        let name = tenant_of(key).filter(|_| is_rank).unwrap_or(key);
+        (self.name.of.as_deref() != Some(key)).then_some(name)
+    }
+
+    fn rank(&self) -> RankName {
+        self.name.rank
+    }
+
+    /// The queue of a new flow.
+    fn queue_of_flow(&self, name: &Arc<str>, above: Option<Level>, virtual_time: u64) -> Queue {
+        Queue::new(QueueName::of(self.rank(), name.clone()), self.flow_buffer(), above, virtual_time)
+    }
+
+    fn flow_buffer(&self) -> Buffer {
+        Buffer {
+            tasks: self.buffer.tasks.min(LANE_FLOW_BUFFER_TASKS),
+            reload_at: self.buffer.reload_at.min(LANE_FLOW_RELOAD_AT),
+        }
+    }
+
+    /// A tenant that has tasks when a leadership begins.
+    pub(super) fn add_tenant(&mut self, name: &str, acked: Option<Level>, virtual_time: u64, turn: Level) {
+        let name: Arc<str> = name.into();
+        let queue = Box::new(self.queue_of_flow(&name, acked, virtual_time));
+        let flow = Flow { level: turn, stand: Stand::Resting, is_loaded: false, queue };
+        self.flows.insert(name.clone(), flow);
+        self.refresh(&name, turn.id);
+    }
+
+    /// Hands out the next task.
+    pub(super) fn pick(&mut self, it: &mut Picking<'_>) -> Picked {
+        loop {
+            match self.first(it) {
+                Some(First::Task(level, key)) => match it.meters.block(Some(&key), it.now) {
+                    Some(block) => {
+                        self.set_apart(&key, level, it);
+                        it.meters.wait_for(Some(key), block);
+                    }
+                    None => {
+                        let placed = self.reader.hand_out().expect("it is the first");
+                        self.stir(it);
+                        self.pass_by(level.pass, placed.stride, it);
+                        return Picked::Task(placed);
+                    }
+                },
+                // What is not read yet may come before a flow.
+                Some(First::Flow(level, _)) if !self.is_read_to(level) => return Picked::BeingRead,
+                Some(First::Flow(level, name)) => {
+                    if let Some(block) = it.meters.block(Some(&name), it.now) {
+                        self.park(&name);
+                        it.meters.wait_for(Some(name), block);
+                        continue;
+                    }
+                    match self.pick_of_flow(level, &name, it) {
+                        Picked::Nothing => {}
+                        picked => return picked,
+                    }
+                }
+                None if self.reader.is_waiting_for_rows() => return Picked::BeingRead,
+                None => return Picked::Nothing,
+            }
+        }
+    }
+
+    /// Who is next, of what is known.
+    fn first(&mut self, it: &mut Picking<'_>) -> Option<First> {
+        // Tasks of flows are theirs; and rows may be ahead of what was told: what is out is placed anew shortly.
+        while let Some((level, key)) = self.reader.first()
+            && (self.is_of_flow(key) || (it.is_out)(level.id))
+        {
+            self.reader.skip_first();
+        }
+        self.stir(it);
+        let task = self.reader.first().map(|(level, key)| First::Task(level, key.clone()));
+        let flow = self.line.first().map(|(level, name)| First::Flow(*level, name.clone()));
+        match (task, flow) {
+            (Some(First::Task(task, key)), Some(First::Flow(flow, _))) if task <= flow => {
+                Some(First::Task(task, key))
+            }
+            (task, flow) => flow.or(task),
+        }
+    }
+
+    fn stir(&self, it: &mut Picking<'_>) {
+        if self.reader.needs_rows() {
+            it.stirred.insert(self.name.clone());
+        }
+    }
+
+    fn is_of_flow(&self, key: &str) -> bool {
+        !self.flows.is_empty() && self.flow_of(key).is_some_and(|name| self.flows.contains_key(name))
+    }
+
+    fn is_read_to(&self, level: Level) -> bool {
+        self.reader.is_at_end() || Some(level) <= self.reader.read_to()
+    }
+
+    fn pick_of_flow(&mut self, level: Level, name: &Arc<str>, it: &mut Picking<'_>) -> Picked {
+        let flow = self.flows.get_mut(name).expect("whoever is in line is a flow");
+        let is_tenant = flow.queue.name.of.as_deref().is_some_and(is_tenant);
+        let picked = flow.queue.pick(it);
+        match &picked {
+            Picked::Task(placed) => {
+                let cost = match placed.stride {
+                    0 => 0,
+                    _ if is_tenant => it.lane.tenant_stride(name),
+                    stride => stride,
+                };
+                self.line.remove(&(level, name.clone()));
+                flow.level = Level { pass: level.pass.saturating_add(u64::from(cost)), id: it.last_id };
+                self.line.insert((flow.level, name.clone()));
+                self.refresh(name, it.last_id);
+                self.pass_by(level.pass, cost, it);
+            }
+            Picked::Nothing => self.refresh(name, it.last_id),
+            Picked::BeingRead => {
+                let ahead =
+                    self.line.iter().take(LANE_FLOWS_READ_AHEAD).map(|(_, name)| &self.flows[name].queue);
+                it.stirred
+                    .extend(ahead.filter(|queue| queue.reader.needs_rows()).map(|queue| queue.name.clone()));
+            }
+        }
+        picked
+    }
+
+    /// Something of this pass was handed out.
+    fn pass_by(&mut self, pass: u64, stride: u32, it: &mut Picking<'_>) {
+        if stride > 0 && pass < self.virtual_time {
+            #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+            let lag = (self.virtual_time - pass) as f64 / f64::from(stride);
+            *it.worst_lag = it.worst_lag.max(lag);
+        }
+        self.advance(pass, it.last_id);
+    }
+
+    fn advance(&mut self, pass: u64, last_id: TaskId) {
+        self.virtual_time = self.virtual_time.max(pass);
+        while let Some((until, _)) = self.resting.first()
+            && *until <= self.virtual_time
+            && let Some((_, name)) = self.resting.pop_first()
+        {
+            self.refresh(&name, last_id);
+        }
+    }
+
+    /// How far everything is done, if that is further than was noted. It stays below the virtual time that the machine
+    /// knows, where tasks that are on their way through the log may still come to lie.
+    pub(super) fn ack(&self) -> Option<Level> {
+        let known = Level { pass: self.known_time, id: TaskId::first() }.before()?;
+        let level = self.undone_from()?.min(known);
+        (self.acked < Some(level)).then_some(level)
+    }
+
+    /// Nothing undone has a level up to this one, as far as is known.
+    fn undone_from(&self) -> Option<Level> {
+        // Nothing at all is said of what lies above R, where tasks may be out before others are read.
+        let mut level = self.reader.read_to()?;
+        if let Some(lowest) = self.reader.lowest_undone() {
+            level = level.min(lowest.before()?);
+        }
+        let keys = self.flows.iter().filter(|(name, _)| !is_tenant(name));
+        for (_, flow) in keys.filter(|(_, flow)| flow.queue.has_undone()) {
+            level = level.min(flow.queue.undone_from()?);
+        }
+        Some(level)
+    }
+
+    fn has_undone(&self) -> bool {
+        !self.reader.is_at_end() || self.reader.lowest_undone().is_some()
+    }
+
+    /// Tasks done in the queue around a key since its ack level was noted.
+    pub(super) fn done_around(&self, key: &str) -> u64 {
+        match tenant_of(key).filter(|_| self.name.of.is_none()) {
+            Some(tenant) => self.flows.get(tenant).map_or(0, |flow| flow.queue.done),
+            None => self.done,
+        }
+    }
+
+    /// What is to be noted of it, which it then counts as noted.
+    pub(super) fn take_ack(&mut self) -> Option<Level> {
+        let level = self.ack()?;
+        (self.acked, self.done) = (Some(level), 0);
+        Some(level)
+    }
+}
+
+impl Flow {
+    /// Its turn.
+    pub(super) const fn level(&self) -> Level {
+        self.level
+    }
+}
