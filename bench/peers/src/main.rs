@@ -131,7 +131,9 @@ async fn run(options: &Options) -> anyhow::Result<()> {
         figures
     };
     let (chunks, tasks) = (report::table(&figures), report::tasks::table(&figures));
-    print!("{}{}", chunks.text, tasks.text);
+    let tables: Vec<&str> =
+        [&chunks, &tasks].map(|it| it.text.as_str()).into_iter().filter(|it| !it.is_empty()).collect();
+    print!("{}", tables.join("\n"));
     if is_whole {
         fs::create_dir_all(&options.plots)?;
         for (name, svg) in report::plots(&figures) {

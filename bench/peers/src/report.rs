@@ -197,7 +197,8 @@ pub(crate) fn page(figures: &Figures) -> String {
          {table}\n\
          One by one: a consumer reports each chunk and waits for the acknowledgement before it takes the next. Recommended: as each\n\
          system's documentation says for throughput ([below](#how-each-system-is-driven)). Where a system has several ways, the\n\
-         best counts. Bulk submit: all chunks in and acknowledged; broken off after {} s, counting what is in by then.\n\n\
+         best counts. Bulk submit: all chunks in and acknowledged; broken off after {} s, counting what is in by then.\n\
+         [Single tasks with payloads](#single-tasks-with-payloads) have a table of their own.\n\n\
          ## Where we lose\n\n{}\n\nBars missed:\n\n{missed}\n\n{}\n{}\n{}\n{}\n## Versions\n\n{}\n\nWindlass is built from commit {}.\n\n{}{}",
         figures.repetitions,
         figures.seconds,
