@@ -1,7 +1,7 @@
 //! beanstalkd: its text protocol, spoken by hand.
 
 use crate::process::{self, Process};
-use crate::system::{Consumer, Mode, ONE_EXCHANGE, Server, System, Tally, key};
+use crate::system::{Kind, Mode, Numbers, ONE_EXCHANGE, Runner, Server, System, Tally, Work, numbers};
 use anyhow::{Context, bail};
 use async_trait::async_trait;
 use rustix::process::Signal;
@@ -31,14 +31,15 @@ impl System for Beanstalkd {
         process::version(Path::new("beanstalkd"), "-v")
     }
 
-    fn ways(&self, mode: Mode, _consumers: usize) -> Vec<&'static str> {
-        match mode {
+    fn ways(&self, kind: Kind, _clients: usize) -> Vec<&'static str> {
+        match kind.mode {
+            Mode::Add => vec!["put"],
             Mode::OneByOne => vec!["two exchanges", ONE_EXCHANGE],
             Mode::Recommended => vec!["pipelined"],
         }
     }
 
-    fn ways_in(&self) -> Vec<&'static str> {
+    fn ways_in(&self, _work: Work) -> Vec<&'static str> {
         vec!["pipelined puts"]
     }
 
@@ -72,23 +73,21 @@ impl Server for Running {
         &self.process
     }
 
-    async fn fill(&self, _way: &str, chunks: u64, until: Instant) -> anyhow::Result<u64> {
+    async fn fill(&self, work: Work, _way: &str, chunks: u64, until: Instant) -> anyhow::Result<u64> {
         let Connection { mut reader, mut writer } = Connection::open(self.port).await?;
         let mut filled = 0;
         while filled < chunks && Instant::now() < until {
             let batch = FILL_BATCH.min(chunks - filled);
             let mut puts = Vec::new();
             for nth in filled..filled + batch {
-                let key = key(nth);
-                puts.extend(format!("put 1024 0 {RUN_SECONDS} {}\r\n{key}\r\n", key.len()).into_bytes());
+                puts.extend(put(work, nth).into_bytes());
             }
             // The server reads no further while its answers are not read.
             let (sent, received) = tokio::join!(writer.write_all(&puts), async {
                 for _ in 0..batch {
-                    let line = line(&mut reader).await?;
-                    anyhow::ensure!(line.starts_with("INSERTED "), "a put was answered with {line}");
+                    inserted(&mut reader).await?;
                 }
-                Ok(())
+                anyhow::Ok(())
             });
             sent?;
             received?;
@@ -97,17 +96,19 @@ impl Server for Running {
         Ok(filled)
     }
 
-    async fn consumers(&self, mode: Mode, way: &str, count: usize) -> anyhow::Result<Vec<Box<dyn Consumer>>> {
-        let mut consumers: Vec<Box<dyn Consumer>> = Vec::new();
-        for _ in 0..count {
+    async fn clients(&self, kind: Kind, way: &str, count: usize) -> anyhow::Result<Vec<Box<dyn Runner>>> {
+        let Kind { work, mode } = kind;
+        let mut clients: Vec<Box<dyn Runner>> = Vec::new();
+        for nth in 0..count {
             let connection = Connection::open(self.port).await?;
-            consumers.push(match mode {
-                Mode::OneByOne if way == ONE_EXCHANGE => Box::new(Pipelined::new(connection, 1)),
-                Mode::OneByOne => Box::new(OneByOne(connection)),
-                Mode::Recommended => Box::new(Pipelined::new(connection, PIPELINE)),
+            clients.push(match mode {
+                Mode::Add => Box::new(Adder { connection, numbers: numbers(nth, count), work }),
+                Mode::OneByOne if way == ONE_EXCHANGE => Box::new(Pipelined::new(connection, work, 1)),
+                Mode::OneByOne => Box::new(OneByOne { connection, work }),
+                Mode::Recommended => Box::new(Pipelined::new(connection, work, PIPELINE)),
             });
         }
-        Ok(consumers)
+        Ok(clients)
     }
 }
 
@@ -125,13 +126,14 @@ impl Connection {
     }
 
     /// The id of a reserved job; none if there is none ready.
-    async fn reserved(&mut self) -> anyhow::Result<Option<u64>> {
+    async fn reserved(&mut self, work: Work) -> anyhow::Result<Option<u64>> {
         let line = line(&mut self.reader).await?;
         let words: Vec<&str> = line.split(' ').collect();
         match words[..] {
             ["RESERVED", id, bytes] => {
                 let mut body = vec![0; bytes.parse::<usize>()? + 2];
                 self.reader.read_exact(&mut body).await?;
+                work.check(body.len() - 2)?;
                 Ok(Some(id.parse()?))
             }
             ["TIMED_OUT"] => Ok(None),
@@ -152,17 +154,49 @@ async fn line(reader: &mut BufReader<OwnedReadHalf>) -> anyhow::Result<String> {
     Ok(line.strip_suffix("\r\n").context("the server closed")?.to_owned())
 }
 
-struct OneByOne(Connection);
+fn put(work: Work, nth: u64) -> String {
+    let body = work.payload(nth);
+    format!("put 1024 0 {RUN_SECONDS} {}\r\n{body}\r\n", body.len())
+}
+
+async fn inserted(reader: &mut BufReader<OwnedReadHalf>) -> anyhow::Result<()> {
+    let line = line(reader).await?;
+    anyhow::ensure!(line.starts_with("INSERTED "), "a put was answered with {line}");
+    Ok(())
+}
+
+struct Adder {
+    connection: Connection,
+    numbers: Numbers,
+    work: Work,
+}
 
 #[async_trait]
-impl Consumer for OneByOne {
+impl Runner for Adder {
+    async fn round(&mut self, tally: &mut Tally) -> anyhow::Result<bool> {
+        let Some(nth) = self.numbers.next() else { return Ok(false) };
+        let began = Instant::now();
+        self.connection.writer.write_all(put(self.work, nth).as_bytes()).await?;
+        inserted(&mut self.connection.reader).await?;
+        tally.completed(began);
+        Ok(true)
+    }
+}
+
+struct OneByOne {
+    connection: Connection,
+    work: Work,
+}
+
+#[async_trait]
+impl Runner for OneByOne {
     async fn round(&mut self, tally: &mut Tally) -> anyhow::Result<bool> {
         let began = Instant::now();
-        self.0.writer.write_all(b"reserve-with-timeout 0\r\n").await?;
-        let Some(id) = self.0.reserved().await? else { return Ok(false) };
+        self.connection.writer.write_all(b"reserve-with-timeout 0\r\n").await?;
+        let Some(id) = self.connection.reserved(self.work).await? else { return Ok(false) };
         tally.reserved(began);
-        self.0.writer.write_all(format!("delete {id}\r\n").as_bytes()).await?;
-        self.0.deleted().await?;
+        self.connection.writer.write_all(format!("delete {id}\r\n").as_bytes()).await?;
+        self.connection.deleted().await?;
         tally.completed(began);
         Ok(true)
     }
@@ -171,18 +205,19 @@ impl Consumer for OneByOne {
 /// Deletes what it holds and reserves as much again, in one round trip.
 struct Pipelined {
     connection: Connection,
+    work: Work,
     count: usize,
     held: Vec<u64>,
 }
 
 impl Pipelined {
-    const fn new(connection: Connection, count: usize) -> Pipelined {
-        Pipelined { connection, count, held: Vec::new() }
+    const fn new(connection: Connection, work: Work, count: usize) -> Pipelined {
+        Pipelined { connection, work, count, held: Vec::new() }
     }
 }
 
 #[async_trait]
-impl Consumer for Pipelined {
+impl Runner for Pipelined {
     async fn round(&mut self, tally: &mut Tally) -> anyhow::Result<bool> {
         let mut commands: Vec<u8> = Vec::new();
         for id in &self.held {
@@ -197,7 +232,7 @@ impl Consumer for Pipelined {
             tally.chunks += 1;
         }
         for _ in 0..self.count {
-            self.held.extend(self.connection.reserved().await?);
+            self.held.extend(self.connection.reserved(self.work).await?);
         }
         Ok(!self.held.is_empty())
     }

@@ -2,7 +2,7 @@
 
 use crate::gate::Gate;
 use crate::process;
-use crate::system::{self, Done, Mode, Server, System};
+use crate::system::{self, Done, Kind, Mode, Server, System, Work};
 use anyhow::Context;
 use async_trait::async_trait;
 use std::fs;
@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 /// A load to put on a system.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Task {
-    pub(crate) mode: Mode,
+    pub(crate) kind: Kind,
     pub(crate) way: &'static str,
-    pub(crate) consumers: usize,
+    pub(crate) clients: usize,
+    /// What waits before the clients start.
     pub(crate) backlog: u64,
     pub(crate) duration: Duration,
 }
@@ -45,16 +46,16 @@ pub(crate) trait Contender: Send + Sync {
 
     fn version(&self) -> anyhow::Result<String>;
 
-    /// The ways of consuming in a mode; the best of them counts.
-    fn ways(&self, mode: Mode, consumers: usize) -> Vec<&'static str>;
+    /// The ways of going about a load, none if the system knows no such work; the best of them counts.
+    fn ways(&self, kind: Kind, clients: usize) -> Vec<&'static str>;
 
     /// The ways of getting many chunks in; the best of them counts.
     fn ways_in(&self) -> Vec<&'static str>;
 
-    /// What to multiply a backlog by so that it lasts a measurement in this mode.
-    fn lasting(&self, mode: Mode) -> u64;
+    /// What to multiply a backlog by so that it lasts a measurement of this kind.
+    fn lasting(&self, kind: Kind) -> u64;
 
-    /// Fills a fresh server and, when the machine is quiet, lets consumers work on it. Gives also what a bare fsync took
+    /// Fills a fresh server and, when the machine is quiet, lets clients work on it. Gives also what a bare fsync took
     /// just before, in microseconds.
     async fn load(&self, task: &Task, gate: &mut Gate) -> anyhow::Result<(Done, f64)>;
 
@@ -74,19 +75,19 @@ pub(crate) struct Fresh<S> {
 
 impl<S: System> Fresh<S> {
     /// The way used where filling is not what is measured: the last one is the fastest that fills as users would.
-    fn way_in(&self) -> &'static str {
-        self.system.ways_in().last().copied().expect("there is a way in")
+    fn way_in(&self, work: Work) -> &'static str {
+        self.system.ways_in(work).last().copied().expect("there is a way in")
     }
 
     /// A durable server with chunks in it, however they got there.
-    async fn filled(&self, folder: &Folder, chunks: u64) -> anyhow::Result<Box<dyn Server>> {
+    async fn filled(&self, folder: &Folder, work: Work, chunks: u64) -> anyhow::Result<Box<dyn Server>> {
         let unsynced = self.system.start_unsynced(folder.path()).await?;
         let is_unsynced = unsynced.is_some();
         let mut server = match unsynced {
             Some(server) => server,
             None => self.system.start(folder.path()).await?,
         };
-        let filled = server.fill(self.way_in(), chunks, Instant::now() + FILL_MAX).await?;
+        let filled = server.fill(work, self.way_in(work), chunks, Instant::now() + FILL_MAX).await?;
         anyhow::ensure!(filled == chunks, "only {filled} of {chunks} chunks were in after {FILL_MAX:?}");
         // What filling left to be written should not fall into what is measured.
         rustix::fs::sync();
@@ -108,24 +109,24 @@ impl<S: System> Contender for Fresh<S> {
         self.system.version()
     }
 
-    fn ways(&self, mode: Mode, consumers: usize) -> Vec<&'static str> {
-        self.system.ways(mode, consumers)
+    fn ways(&self, kind: Kind, clients: usize) -> Vec<&'static str> {
+        self.system.ways(kind, clients)
     }
 
     fn ways_in(&self) -> Vec<&'static str> {
-        self.system.ways_in()
+        self.system.ways_in(Work::References)
     }
 
-    fn lasting(&self, mode: Mode) -> u64 {
-        self.system.lasting(mode)
+    fn lasting(&self, kind: Kind) -> u64 {
+        self.system.lasting(kind)
     }
 
     async fn load(&self, task: &Task, gate: &mut Gate) -> anyhow::Result<(Done, f64)> {
         let folder = Folder::new(&self.root)?;
-        let server = self.filled(&folder, task.backlog).await?;
+        let server = self.filled(&folder, task.kind.work, task.backlog).await?;
         let sync_us = gate.wait().await?;
-        let consumers = server.consumers(task.mode, task.way, task.consumers).await?;
-        Ok((system::consume(server.process(), consumers, task.duration).await?, sync_us))
+        let clients = server.clients(task.kind, task.way, task.clients).await?;
+        Ok((system::run(server.process(), clients, task.duration).await?, sync_us))
     }
 
     async fn fill(&self, way: &str, chunks: u64, time: Duration) -> anyhow::Result<Filled> {
@@ -133,20 +134,21 @@ impl<S: System> Contender for Fresh<S> {
         let server = self.system.start(folder.path()).await?;
         let cpu_before = server.process().cpu_seconds()?;
         let began = Instant::now();
-        let chunks = server.fill(way, chunks, began + time).await?;
+        let chunks = server.fill(Work::References, way, chunks, began + time).await?;
         let seconds = began.elapsed().as_secs_f64();
         Ok(Filled { chunks, seconds, cpu_seconds: server.process().cpu_seconds()? - cpu_before })
     }
 
     async fn stand(&self, chunks: u64, lone: Duration, gate: &mut Gate) -> anyhow::Result<Standing> {
         let folder = Folder::new(&self.root)?;
-        let server = self.filled(&folder, chunks).await?;
+        let server = self.filled(&folder, Work::References, chunks).await?;
         let memory_bytes = server.process().memory_bytes()?;
         let disk_bytes = process::disk_bytes(folder.path())?;
         gate.wait().await?;
-        let way = self.system.ways(Mode::OneByOne, 1)[0];
-        let consumers = server.consumers(Mode::OneByOne, way, 1).await?;
-        let Done { reserve_us, cycle_us, .. } = system::consume(server.process(), consumers, lone).await?;
+        let kind = Kind { work: Work::References, mode: Mode::OneByOne };
+        let way = self.system.ways(kind, 1)[0];
+        let consumers = server.clients(kind, way, 1).await?;
+        let Done { reserve_us, cycle_us, .. } = system::run(server.process(), consumers, lone).await?;
         Ok(Standing { memory_bytes, disk_bytes, reserve_us, cycle_us })
     }
 }

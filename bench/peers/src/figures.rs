@@ -1,6 +1,6 @@
 //! The figures of a run, as they are kept: the page and the plots can be made from them again.
 
-use crate::system::{Mode, median};
+use crate::system::{Kind, median};
 use serde::{Deserialize, Serialize};
 
 /// Everything that a run measured.
@@ -28,17 +28,18 @@ pub(crate) struct Named {
     pub(crate) version: String,
 }
 
-/// One system, one mode, one way, so many consumers: a value of each list for each repetition.
+/// One system, one kind of load, one way, so many clients: a value of each list for each repetition.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Load {
     pub(crate) system: String,
-    pub(crate) mode: Mode,
+    #[serde(flatten)]
+    pub(crate) kind: Kind,
     pub(crate) way: String,
     pub(crate) consumers: usize,
     pub(crate) rates: Vec<f64>,
     /// CPU seconds of the server for 10^5 chunks.
     pub(crate) server_cpu: Vec<f64>,
-    /// CPU seconds of the consumers for 10^5 chunks; empty where they run in a process of their own.
+    /// CPU seconds of the clients for 10^5 chunks; empty where they run in a process of their own.
     pub(crate) client_cpu: Vec<f64>,
     /// Which part of the machine others used meanwhile.
     pub(crate) others: Vec<f64>,
@@ -82,11 +83,11 @@ pub(crate) struct Backlog {
 }
 
 impl Figures {
-    /// The better of a system's ways in a mode, leaving out those that `leaves_out` names.
+    /// The better of a system's ways of a kind of load, leaving out those that `leaves_out` names.
     pub(crate) fn best_load(
         &self,
         system: &str,
-        mode: Mode,
+        kind: Kind,
         consumers: usize,
         leaves_out: &[&str],
     ) -> Option<&Load> {
@@ -94,7 +95,7 @@ impl Figures {
             .iter()
             .filter(|it| {
                 it.system == system
-                    && it.mode == mode
+                    && it.kind == kind
                     && it.consumers == consumers
                     && !leaves_out.contains(&it.way.as_str())
             })

@@ -34,12 +34,16 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
-use system::Mode;
+use system::{Kind, Mode, Work};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// The clients of all systems share two cores with the servers: the less they cost, the more of the systems is seen.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+/// The section of single tasks.
+const LANES: &str = "lanes";
+const ADD: Kind = Kind { work: Work::Tasks, mode: Mode::Add };
 
 /// What to run, and where to write. Run it in the project's folder.
 #[derive(Debug, Parser)]
@@ -80,7 +84,8 @@ pub(crate) struct Options {
     /// Wait up to so many seconds for a quiet machine, before each measurement.
     #[arg(long, default_value_t = 20)]
     patience: u64,
-    /// Only sections whose name contains this: one by one, recommended, bulk, backlog.
+    /// Only sections whose name contains this: one by one, recommended, bulk, backlog, lanes.
+    /// With `lanes` and all systems, that part of the page is written anew.
     #[arg(long, default_value = "")]
     only: String,
     /// Only systems whose name contains one of these.
@@ -125,8 +130,10 @@ async fn run(options: &Options) -> anyhow::Result<()> {
         fs::write(&options.figures, serde_json::to_vec_pretty(&figures)?)?;
         figures
     };
-    let table = report::table(&figures);
-    print!("{}", table.text);
+    let (chunks, tasks) = (report::table(&figures), report::tasks::table(&figures));
+    let tables: Vec<&str> =
+        [&chunks, &tasks].map(|it| it.text.as_str()).into_iter().filter(|it| !it.is_empty()).collect();
+    print!("{}", tables.join("\n"));
     if is_whole {
         fs::create_dir_all(&options.plots)?;
         for (name, svg) in report::plots(&figures) {
@@ -134,13 +141,23 @@ async fn run(options: &Options) -> anyhow::Result<()> {
         }
         fs::write(&options.page, report::page(&figures))?;
         eprintln!("written to {} and {}", options.page.display(), options.plots.display());
+    } else if options.only == LANES && options.systems.is_empty() {
+        let page = fs::read_to_string(&options.page).context("there is no page to write a part of")?;
+        fs::write(&options.page, report::tasks::written_into(&page, &figures))?;
+        eprintln!("a part of {} is written anew", options.page.display());
     }
-    anyhow::ensure!(table.missed.is_empty(), "these miss their bar: {}", table.missed.join("; "));
+    let missed = [chunks.missed, tasks.missed].concat();
+    anyhow::ensure!(missed.is_empty(), "these miss their bar: {}", missed.join("; "));
     Ok(())
 }
 
 async fn measure(options: &Options) -> anyhow::Result<Figures> {
-    let contenders = contenders(options);
+    let is_wanted = |name: &str| name.contains(&options.only);
+    let mut contenders = contenders(options);
+    if options.only == LANES {
+        // Nobody need build what has no part in it.
+        contenders.retain(|it| !it.ways(ADD, sections::LANE_CLIENTS).is_empty());
+    }
     let mut figures = Figures {
         machine: machine(),
         commit: commit(),
@@ -155,10 +172,10 @@ async fn measure(options: &Options) -> anyhow::Result<Figures> {
         figures.systems.push(Named { name: it.name().into(), version: it.version()? });
     }
     let mut gate = Gate::new(Duration::from_secs(options.patience), &options.data);
-    let is_wanted = |name: &str| name.contains(&options.only);
     for mode in [Mode::OneByOne, Mode::Recommended] {
         if is_wanted(mode.name()) {
-            sections::loads(options, &contenders, &mut gate, mode, &mut figures).await?;
+            let load = (Kind { work: Work::References, mode }, options.consumers.as_slice());
+            sections::loads(options, &contenders, &mut gate, load, &mut figures).await?;
         }
     }
     if is_wanted("bulk") {
@@ -166,6 +183,9 @@ async fn measure(options: &Options) -> anyhow::Result<Figures> {
     }
     if is_wanted("backlog") {
         sections::backlogs(options, &contenders, &mut gate, &mut figures).await?;
+    }
+    if is_wanted(LANES) {
+        sections::lanes(options, &contenders, &mut gate, &mut figures).await?;
     }
     Ok(figures)
 }

@@ -1,7 +1,7 @@
 //! NATS JetStream: a work-queue stream, one durable pull consumer with explicit acknowledgement that all workers share.
 
 use crate::process::{self, Process};
-use crate::system::{Consumer, Mode, Server, System, Tally, key};
+use crate::system::{Kind, Mode, Numbers, Runner, Server, System, Tally, Work, numbers};
 use anyhow::Context as _;
 use async_nats::jetstream::consumer::pull::Config as PullConfig;
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer};
@@ -50,11 +50,11 @@ impl System for Nats {
         process::version(&self.binary, "--version")
     }
 
-    fn ways(&self, _mode: Mode, consumers: usize) -> Vec<&'static str> {
-        if consumers > SHARED_CONNECTIONS { vec![OWN_CONNECTION, SHARED] } else { vec![OWN_CONNECTION] }
+    fn ways(&self, _kind: Kind, clients: usize) -> Vec<&'static str> {
+        if clients > SHARED_CONNECTIONS { vec![OWN_CONNECTION, SHARED] } else { vec![OWN_CONNECTION] }
     }
 
-    fn ways_in(&self) -> Vec<&'static str> {
+    fn ways_in(&self, _work: Work) -> Vec<&'static str> {
         vec![ASYNC_PUBLISH, ATOMIC_PUBLISH]
     }
 
@@ -107,6 +107,13 @@ async fn connect(url: &str) -> anyhow::Result<Client> {
     Ok(options.connect(url).await?)
 }
 
+/// The streams behind a connection, with time enough for an answer.
+fn patient(client: Client) -> Context {
+    let mut context = jetstream::new(client);
+    context.set_timeout(TIMEOUT);
+    context
+}
+
 struct Running {
     process: Process,
     url: String,
@@ -120,54 +127,59 @@ impl Server for Running {
         &self.process
     }
 
-    async fn fill(&self, way: &str, chunks: u64, until: Instant) -> anyhow::Result<u64> {
+    async fn fill(&self, work: Work, way: &str, chunks: u64, until: Instant) -> anyhow::Result<u64> {
         let in_time = |_: &u64| std::future::ready(Instant::now() < until);
         if way == ATOMIC_PUBLISH {
             let batches = stream::iter((0..chunks).step_by(ATOMIC_BATCH as usize)).take_while(in_time);
-            let filled = batches.map(|first| self.atomic_batch(first, ATOMIC_BATCH.min(chunks - first)));
+            let filled =
+                batches.map(|first| self.atomic_batch(work, first, ATOMIC_BATCH.min(chunks - first)));
             return filled.buffered(4).try_fold(0, async |sum, batch| Ok(sum + batch)).await;
         }
         let published = stream::iter(0..chunks).take_while(in_time).map(|nth| async move {
-            self.context.publish(SUBJECT, key(nth).into()).await?.await?;
+            self.context.publish(SUBJECT, work.payload(nth).into()).await?.await?;
             anyhow::Ok(())
         });
         published.buffered(FILL_AT_ONCE).try_fold(0, async |sum, ()| Ok(sum + 1)).await
     }
 
-    async fn consumers(&self, mode: Mode, way: &str, count: usize) -> anyhow::Result<Vec<Box<dyn Consumer>>> {
+    async fn clients(&self, kind: Kind, way: &str, count: usize) -> anyhow::Result<Vec<Box<dyn Runner>>> {
+        let Kind { work, mode } = kind;
         let connections = if way == SHARED { SHARED_CONNECTIONS } else { count };
-        let clients: Vec<Client> =
+        let connected: Vec<Client> =
             stream::iter(0..connections).then(|_| connect(&self.url)).try_collect().await?;
-        let mut consumers: Vec<Box<dyn Consumer>> = Vec::new();
+        let mut clients: Vec<Box<dyn Runner>> = Vec::new();
         for nth in 0..count {
-            let client = clients[nth % connections].clone();
-            consumers.push(match mode {
+            let client = connected[nth % connections].clone();
+            clients.push(match mode {
+                Mode::Add => {
+                    let context = patient(client);
+                    Box::new(Adder { context, numbers: numbers(nth, count), work })
+                }
                 Mode::OneByOne => {
                     let inbox = client.new_inbox();
                     let inbound = client.subscribe(inbox.clone()).await?;
-                    Box::new(OneByOne { client, inbox, inbound })
+                    Box::new(OneByOne { client, work, inbox, inbound })
                 }
                 Mode::Recommended => {
-                    let mut context = jetstream::new(client);
-                    context.set_timeout(TIMEOUT);
-                    let consumer = context.get_consumer_from_stream(CONSUMER, STREAM).await?;
-                    Box::new(Batched { consumer, batch: BATCH_MAX.min(HELD_MAX / count), held: Vec::new() })
+                    let consumer = patient(client).get_consumer_from_stream(CONSUMER, STREAM).await?;
+                    let batch = BATCH_MAX.min(HELD_MAX / count);
+                    Box::new(Batched { consumer, work, batch, held: Vec::new() })
                 }
             });
         }
-        Ok(consumers)
+        Ok(clients)
     }
 }
 
 impl Running {
     /// Messages of one batch that is stored as a whole or not at all; only the last is acknowledged.
-    async fn atomic_batch(&self, first: u64, count: u64) -> anyhow::Result<u64> {
+    async fn atomic_batch(&self, work: Work, first: u64, count: u64) -> anyhow::Result<u64> {
         let batch = format!("batch-{first}");
         for nth in 0..count {
             let mut headers = async_nats::HeaderMap::new();
             headers.insert("Nats-Batch-Id", batch.as_str());
             headers.insert("Nats-Batch-Sequence", (nth + 1).to_string());
-            let payload = key(first + nth).into();
+            let payload = work.payload(first + nth).into();
             if nth + 1 < count {
                 self.client.publish_with_headers(SUBJECT, headers, payload).await?;
             } else {
@@ -181,15 +193,34 @@ impl Running {
     }
 }
 
+/// Publishes one message and waits until it is stored.
+struct Adder {
+    context: Context,
+    numbers: Numbers,
+    work: Work,
+}
+
+#[async_trait]
+impl Runner for Adder {
+    async fn round(&mut self, tally: &mut Tally) -> anyhow::Result<bool> {
+        let Some(nth) = self.numbers.next() else { return Ok(false) };
+        let began = Instant::now();
+        self.context.publish(SUBJECT, self.work.payload(nth).into()).await?.await?;
+        tally.completed(began);
+        Ok(true)
+    }
+}
+
 /// Asks for one message and waits until its acknowledgement is acknowledged.
 struct OneByOne {
     client: Client,
+    work: Work,
     inbox: String,
     inbound: Subscriber,
 }
 
 #[async_trait]
-impl Consumer for OneByOne {
+impl Runner for OneByOne {
     async fn round(&mut self, tally: &mut Tally) -> anyhow::Result<bool> {
         let began = Instant::now();
         let next = format!("$JS.API.CONSUMER.MSG.NEXT.{STREAM}.{CONSUMER}");
@@ -201,6 +232,7 @@ impl Consumer for OneByOne {
         }
         anyhow::ensure!(message.status.is_none(), "a pull was answered with {message:?}");
         tally.reserved(began);
+        self.work.check(message.payload.len())?;
         let reply = message.reply.context("a message of a stream has a reply subject")?;
         self.client.request(reply, "+ACK".into()).await?;
         tally.completed(began);
@@ -211,6 +243,7 @@ impl Consumer for OneByOne {
 /// Acknowledges a batch, waiting only for the last of it, while the next batch is fetched.
 struct Batched {
     consumer: PullConsumer,
+    work: Work,
     batch: usize,
     held: Vec<jetstream::Message>,
 }
@@ -232,10 +265,13 @@ impl Batched {
 }
 
 #[async_trait]
-impl Consumer for Batched {
+impl Runner for Batched {
     async fn round(&mut self, tally: &mut Tally) -> anyhow::Result<bool> {
         let (acknowledged, fetched) = tokio::try_join!(self.acknowledge(), self.fetch())?;
         tally.chunks += acknowledged;
+        for message in &fetched {
+            self.work.check(message.payload.len())?;
+        }
         self.held = fetched;
         Ok(!self.held.is_empty())
     }

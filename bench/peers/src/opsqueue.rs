@@ -3,8 +3,8 @@
 use crate::contender::{Contender, Filled, Folder, Standing, Task};
 use crate::gate::Gate;
 use crate::process::{self, Machine, Process};
-use crate::system::{Done, Mode};
-use anyhow::Context;
+use crate::system::{Done, Kind, Mode, Work};
+use anyhow::{Context, bail};
 use async_trait::async_trait;
 use rustix::process::Signal;
 use std::path::PathBuf;
@@ -61,24 +61,29 @@ impl Contender for Opsqueue {
         Ok("Opsqueue 0.30.3".into())
     }
 
-    fn ways(&self, _mode: Mode, _consumers: usize) -> Vec<&'static str> {
-        vec![RANDOM, OLDEST]
+    /// It has submissions of chunks only.
+    fn ways(&self, kind: Kind, _clients: usize) -> Vec<&'static str> {
+        match kind.work {
+            Work::References => vec![RANDOM, OLDEST],
+            Work::Tasks => Vec::new(),
+        }
     }
 
     fn ways_in(&self) -> Vec<&'static str> {
         vec![ONE_SUBMISSION, MANY_SUBMISSIONS]
     }
 
-    fn lasting(&self, _mode: Mode) -> u64 {
+    fn lasting(&self, _kind: Kind) -> u64 {
         1
     }
 
     async fn load(&self, task: &Task, gate: &mut Gate) -> anyhow::Result<(Done, f64)> {
         let sync_us = gate.wait().await?;
         let (machine, ours) = (Machine::read()?, process::ended_children_cpu_seconds());
-        let least = if task.consumers < 100 { WINDOW_SECONDS_MIN } else { WINDOW_SECONDS_MIN_OF_MANY };
+        let least = if task.clients < 100 { WINDOW_SECONDS_MIN } else { WINDOW_SECONDS_MIN_OF_MANY };
         let seconds = task.duration.as_secs().max(least);
-        let mode = match task.mode {
+        let mode = match task.kind.mode {
+            Mode::Add => bail!("it has no single tasks"),
             Mode::OneByOne => "one_by_one",
             Mode::Recommended => "batched",
         };
@@ -86,7 +91,7 @@ impl Contender for Opsqueue {
             .run(&[
                 ("--mode", mode.into()),
                 ("--strategy", task.way.into()),
-                ("--consumers", task.consumers.to_string()),
+                ("--consumers", task.clients.to_string()),
                 ("--backlog", task.backlog.to_string()),
                 ("--seconds", seconds.to_string()),
             ])

@@ -1,7 +1,7 @@
 //! PostgreSQL: a table of jobs, taken with `FOR UPDATE SKIP LOCKED`.
 
 use crate::process::{self, Process};
-use crate::system::{Consumer, Mode, Server, System, Tally, key};
+use crate::system::{Kind, Mode, Numbers, Runner, Server, System, Tally, Work, numbers};
 use anyhow::Context;
 use async_trait::async_trait;
 use futures_util::SinkExt;
@@ -46,8 +46,12 @@ const RECOMMENDED: [Way; 5] = [
     Way { name: "one transaction of 500, 32 connections", is_held: true, pool: Some(POOL), batch: 500 },
 ];
 
+/// A commit for each, on a connection of its own.
+const INSERT_EACH: [Way; 1] = [Way { name: "INSERT", is_held: true, pool: None, batch: 1 }];
+
 fn ways(mode: Mode) -> &'static [Way] {
     match mode {
+        Mode::Add => &INSERT_EACH,
         Mode::OneByOne => &ONE_BY_ONE,
         Mode::Recommended => &RECOMMENDED,
     }
@@ -89,6 +93,8 @@ const SCHEMA: &str = "
 /// For the reservations that are commits of their own: what is taken is out of sight at once.
 const PARTIAL_INDEX: &str = "CREATE INDEX IF NOT EXISTS jobs_ready ON jobs (id) WHERE NOT taken";
 
+const INSERT: &str = "INSERT INTO jobs (key) VALUES ($1)";
+
 const TAKE: &str = "
     UPDATE jobs SET taken = true
     WHERE id = ANY (ARRAY(
@@ -113,16 +119,16 @@ impl System for Postgres {
         process::version(&binary("postgres")?, "--version")
     }
 
-    fn ways(&self, mode: Mode, consumers: usize) -> Vec<&'static str> {
-        let ways = ways(mode).iter().filter(|it| it.pool.is_none_or(|pool| pool < consumers));
+    fn ways(&self, kind: Kind, clients: usize) -> Vec<&'static str> {
+        let ways = ways(kind.mode).iter().filter(|it| it.pool.is_none_or(|pool| pool < clients));
         ways.map(|it| it.name).collect()
     }
 
-    fn lasting(&self, mode: Mode) -> u64 {
-        if mode == Mode::Recommended { 4 } else { 1 }
+    fn lasting(&self, kind: Kind) -> u64 {
+        if kind.mode == Mode::Recommended { 4 } else { 1 }
     }
 
-    fn ways_in(&self) -> Vec<&'static str> {
+    fn ways_in(&self, _work: Work) -> Vec<&'static str> {
         vec![COPY]
     }
 
@@ -218,21 +224,26 @@ impl Server for Running {
         &self.process
     }
 
-    async fn fill(&self, _way: &str, chunks: u64, _until: Instant) -> anyhow::Result<u64> {
+    async fn fill(&self, work: Work, _way: &str, chunks: u64, _until: Instant) -> anyhow::Result<u64> {
         let sink = self.client.copy_in("COPY jobs (key) FROM STDIN").await?;
         let mut sink = std::pin::pin!(sink);
         for first in (0..chunks).step_by(COPY_ROWS as usize) {
-            let rows: String = (first..chunks.min(first + COPY_ROWS)).map(|nth| key(nth) + "\n").collect();
+            let numbers = first..chunks.min(first + COPY_ROWS);
+            let rows: String = numbers.map(|nth| work.payload(nth) + "\n").collect();
             sink.send(bytes::Bytes::from(rows)).await?;
         }
         Ok(sink.finish().await?)
     }
 
-    async fn consumers(&self, mode: Mode, way: &str, count: usize) -> anyhow::Result<Vec<Box<dyn Consumer>>> {
+    async fn clients(&self, kind: Kind, way: &str, count: usize) -> anyhow::Result<Vec<Box<dyn Runner>>> {
+        let Kind { work, mode } = kind;
         let way = ways(mode).iter().find(|it| it.name == way).context("there is no such way")?;
         let index = if way.is_held { "DROP INDEX IF EXISTS jobs_ready" } else { PARTIAL_INDEX };
         self.client.batch_execute(index).await?;
         self.client.batch_execute("VACUUM ANALYZE jobs").await?;
+        if mode == Mode::Add {
+            return self.adders(work, count).await;
+        }
         let mut connections = Vec::new();
         for _ in 0..way.pool.unwrap_or(count) {
             connections.push(Connection::open(self.port, way.is_held).await?);
@@ -242,8 +253,40 @@ impl Server for Running {
         } else {
             connections.into_iter().map(|it| Arc::new(Pool::new(vec![it]))).collect()
         };
-        let worker = |pool: &Arc<Pool>| Worker { pool: pool.clone(), max: way.batch, is_held: way.is_held };
-        Ok(pools.iter().cycle().take(count).map(|pool| Box::new(worker(pool)) as Box<dyn Consumer>).collect())
+        let worker =
+            |pool: &Arc<Pool>| Worker { pool: pool.clone(), work, max: way.batch, is_held: way.is_held };
+        Ok(pools.iter().cycle().take(count).map(|pool| Box::new(worker(pool)) as Box<dyn Runner>).collect())
+    }
+}
+
+impl Running {
+    async fn adders(&self, work: Work, count: usize) -> anyhow::Result<Vec<Box<dyn Runner>>> {
+        let mut adders: Vec<Box<dyn Runner>> = Vec::new();
+        for nth in 0..count {
+            let client = connect(self.port).await?;
+            let insert = client.prepare(INSERT).await?;
+            adders.push(Box::new(Adder { client, insert, numbers: numbers(nth, count), work }));
+        }
+        Ok(adders)
+    }
+}
+
+/// Inserts one row and waits for the commit.
+struct Adder {
+    client: Client,
+    insert: Statement,
+    numbers: Numbers,
+    work: Work,
+}
+
+#[async_trait]
+impl Runner for Adder {
+    async fn round(&mut self, tally: &mut Tally) -> anyhow::Result<bool> {
+        let Some(nth) = self.numbers.next() else { return Ok(false) };
+        let began = Instant::now();
+        self.client.execute(&self.insert, &[&self.work.payload(nth)]).await?;
+        tally.completed(began);
+        Ok(true)
     }
 }
 
@@ -262,8 +305,12 @@ impl Connection {
         Ok(Connection { client, take, done })
     }
 
-    async fn take(&self, max: i64) -> anyhow::Result<Vec<i64>> {
+    /// Takes jobs with what each is about, and gives their ids.
+    async fn take(&self, work: Work, max: i64) -> anyhow::Result<Vec<i64>> {
         let rows = self.client.query(&self.take, &[&max]).await?;
+        for row in &rows {
+            work.check(row.get::<_, &str>(1).len())?;
+        }
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 }
@@ -309,6 +356,7 @@ impl Drop for Lease<'_> {
 
 struct Worker {
     pool: Arc<Pool>,
+    work: Work,
     max: i64,
     is_held: bool,
 }
@@ -319,7 +367,7 @@ impl Worker {
         let it = self.pool.lease().await?;
         // Both go out together.
         let begin = async { Ok(it.client.batch_execute("BEGIN").await?) };
-        let ((), ids) = tokio::try_join!(begin, it.take(self.max))?;
+        let ((), ids) = tokio::try_join!(begin, it.take(self.work, self.max))?;
         tally.reserved(began);
         it.client.batch_execute("COMMIT").await?;
         Ok(ids.len() as u64)
@@ -327,7 +375,7 @@ impl Worker {
 
     /// Takes in one commit, and deletes in another.
     async fn two_commits(&self, tally: &mut Tally, began: Instant) -> anyhow::Result<u64> {
-        let ids = self.pool.lease().await?.take(self.max).await?;
+        let ids = self.pool.lease().await?.take(self.work, self.max).await?;
         tally.reserved(began);
         if ids.is_empty() {
             return Ok(0);
@@ -338,7 +386,7 @@ impl Worker {
 }
 
 #[async_trait]
-impl Consumer for Worker {
+impl Runner for Worker {
     async fn round(&mut self, tally: &mut Tally) -> anyhow::Result<bool> {
         let began = Instant::now();
         let done = if self.is_held {

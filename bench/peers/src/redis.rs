@@ -1,12 +1,12 @@
 //! Redis streams: a consumer group; an entry that is done is acknowledged and deleted.
 
 use crate::process::{self, Process};
-use crate::system::{Consumer, Mode, ONE_EXCHANGE, Server, System, Tally, key};
+use crate::system::{Kind, Mode, Numbers, ONE_EXCHANGE, Runner, Server, System, Tally, Work, numbers};
 use anyhow::Context;
 use async_trait::async_trait;
 use redis::aio::MultiplexedConnection;
 use redis::streams::StreamReadReply;
-use redis::{AsyncConnectionConfig, Client, Pipeline};
+use redis::{AsyncConnectionConfig, Client, Pipeline, Value};
 use rustix::process::Signal;
 use std::path::Path;
 use std::process::Command;
@@ -14,6 +14,8 @@ use std::time::Instant;
 
 const STREAM: &str = "jobs";
 const GROUP: &str = "workers";
+/// The field of an entry that holds what it is about.
+const FIELD: &str = "key";
 /// What one XREADGROUP asks for in the recommended mode.
 const BATCH: usize = 100;
 const LARGE_BATCH: usize = 500;
@@ -34,18 +36,19 @@ impl System for Redis {
         process::version(Path::new("redis-server"), "--version")
     }
 
-    fn ways(&self, mode: Mode, _consumers: usize) -> Vec<&'static str> {
-        match mode {
+    fn ways(&self, kind: Kind, _clients: usize) -> Vec<&'static str> {
+        match kind.mode {
+            Mode::Add => vec!["XADD"],
             Mode::OneByOne => vec!["COUNT 1", ONE_EXCHANGE],
             Mode::Recommended => vec![BY_BATCH, BY_LARGE_BATCH],
         }
     }
 
-    fn lasting(&self, mode: Mode) -> u64 {
-        if mode == Mode::Recommended { 4 } else { 1 }
+    fn lasting(&self, kind: Kind) -> u64 {
+        if kind.mode == Mode::Recommended { 4 } else { 1 }
     }
 
-    fn ways_in(&self) -> Vec<&'static str> {
+    fn ways_in(&self, _work: Work) -> Vec<&'static str> {
         vec!["pipelined XADD"]
     }
 
@@ -104,14 +107,14 @@ impl Server for Running {
         &self.process
     }
 
-    async fn fill(&self, _way: &str, chunks: u64, until: Instant) -> anyhow::Result<u64> {
+    async fn fill(&self, work: Work, _way: &str, chunks: u64, until: Instant) -> anyhow::Result<u64> {
         let mut connection = self.connection.clone();
         let mut filled = 0;
         while filled < chunks && Instant::now() < until {
             let batch = FILL_BATCH.min(chunks - filled);
             let mut pipeline = Pipeline::with_capacity(batch as usize);
             for nth in filled..filled + batch {
-                pipeline.cmd("XADD").arg(STREAM).arg("*").arg("key").arg(key(nth)).ignore();
+                pipeline.add_command(add(work, nth)).ignore();
             }
             let () = pipeline.query_async(&mut connection).await?;
             filled += batch;
@@ -119,27 +122,57 @@ impl Server for Running {
         Ok(filled)
     }
 
-    async fn consumers(&self, mode: Mode, way: &str, count: usize) -> anyhow::Result<Vec<Box<dyn Consumer>>> {
-        let mut consumers: Vec<Box<dyn Consumer>> = Vec::new();
+    async fn clients(&self, kind: Kind, way: &str, count: usize) -> anyhow::Result<Vec<Box<dyn Runner>>> {
+        let Kind { work, mode } = kind;
+        let mut clients: Vec<Box<dyn Runner>> = Vec::new();
         for nth in 0..count {
-            let connection = connect(&self.client).await.context("connecting a consumer")?;
-            let group = Group { connection, name: format!("consumer-{nth}") };
-            let count = match way {
+            let connection = connect(&self.client).await.context("connecting a client")?;
+            if mode == Mode::Add {
+                clients.push(Box::new(Adder { connection, numbers: numbers(nth, count), work }));
+                continue;
+            }
+            let group = Group { connection, work, name: format!("consumer-{nth}") };
+            let batch = match way {
                 ONE_EXCHANGE => 1,
                 BY_BATCH => BATCH,
                 _ => LARGE_BATCH,
             };
-            consumers.push(match mode {
-                Mode::OneByOne if way != ONE_EXCHANGE => Box::new(OneByOne(group)),
-                Mode::OneByOne | Mode::Recommended => Box::new(Batched { group, count, held: Vec::new() }),
+            clients.push(if mode == Mode::OneByOne && way != ONE_EXCHANGE {
+                Box::new(OneByOne(group))
+            } else {
+                Box::new(Batched { group, count: batch, held: Vec::new() })
             });
         }
-        Ok(consumers)
+        Ok(clients)
+    }
+}
+
+fn add(work: Work, nth: u64) -> redis::Cmd {
+    let mut command = redis::cmd("XADD");
+    command.arg(STREAM).arg("*").arg(FIELD).arg(work.payload(nth));
+    command
+}
+
+struct Adder {
+    connection: MultiplexedConnection,
+    numbers: Numbers,
+    work: Work,
+}
+
+#[async_trait]
+impl Runner for Adder {
+    async fn round(&mut self, tally: &mut Tally) -> anyhow::Result<bool> {
+        let Some(nth) = self.numbers.next() else { return Ok(false) };
+        let began = Instant::now();
+        let _id: String = add(self.work, nth).query_async(&mut self.connection).await?;
+        tally.completed(began);
+        Ok(true)
     }
 }
 
 struct Group {
     connection: MultiplexedConnection,
+    work: Work,
     name: String,
 }
 
@@ -155,9 +188,17 @@ impl Group {
     }
 }
 
-fn ids(reply: Option<StreamReadReply>) -> Vec<String> {
+/// The ids of what came, with what is in each looked at.
+fn ids(work: Work, reply: Option<StreamReadReply>) -> anyhow::Result<Vec<String>> {
     let keys = reply.map(|it| it.keys).unwrap_or_default();
-    keys.into_iter().flat_map(|it| it.ids).map(|it| it.id).collect()
+    let entries = keys.into_iter().flat_map(|it| it.ids).map(|entry| {
+        match entry.map.get(FIELD) {
+            Some(Value::BulkString(payload)) => work.check(payload.len())?,
+            other => anyhow::bail!("an entry came with {other:?}"),
+        }
+        Ok(entry.id)
+    });
+    entries.collect()
 }
 
 fn all_counted(reply: u64, ids: usize) -> anyhow::Result<()> {
@@ -168,13 +209,13 @@ fn all_counted(reply: u64, ids: usize) -> anyhow::Result<()> {
 struct OneByOne(Group);
 
 #[async_trait]
-impl Consumer for OneByOne {
+impl Runner for OneByOne {
     async fn round(&mut self, tally: &mut Tally) -> anyhow::Result<bool> {
         let began = Instant::now();
         let mut read = Pipeline::with_capacity(1);
         self.0.read(&mut read, 1);
         let (reply,): (Option<StreamReadReply>,) = read.query_async(&mut self.0.connection).await?;
-        let ids = ids(reply);
+        let ids = ids(self.0.work, reply)?;
         if ids.is_empty() {
             return Ok(false);
         }
@@ -196,14 +237,14 @@ struct Batched {
 }
 
 #[async_trait]
-impl Consumer for Batched {
+impl Runner for Batched {
     async fn round(&mut self, tally: &mut Tally) -> anyhow::Result<bool> {
         let mut pipeline = Pipeline::with_capacity(3);
         if self.held.is_empty() {
             self.group.read(&mut pipeline, self.count);
             let (reply,): (Option<StreamReadReply>,) =
                 pipeline.query_async(&mut self.group.connection).await?;
-            self.held = ids(reply);
+            self.held = ids(self.group.work, reply)?;
             return Ok(!self.held.is_empty());
         }
         Group::done(&mut pipeline, &self.held);
@@ -212,7 +253,7 @@ impl Consumer for Batched {
             pipeline.query_async(&mut self.group.connection).await?;
         all_counted(acknowledged, self.held.len())?;
         tally.chunks += acknowledged;
-        self.held = ids(reply);
+        self.held = ids(self.group.work, reply)?;
         Ok(!self.held.is_empty())
     }
 }

@@ -1,12 +1,17 @@
 //! The report: one table of ratios with their bars, the page around it, and the plots.
 
+pub(crate) mod tasks;
+
 use crate::figures::{Backlog, Figures, Fill, Load};
 use crate::plot::{Plot, Series};
-use crate::system::{Mode, median};
-use crate::windlass::{BY_CONSUMER, BY_DEFAULT, BY_SETTINGS, MANY_SUBMISSIONS, ONE_SUBMISSION, WINDLASS};
+use crate::system::{Kind, Mode, Work, median};
+use crate::windlass::{
+    BY_DEFAULT, BY_SETTINGS, MANY_SUBMISSIONS, ONE_SUBMISSION, OVER_HTTP, OWN_ROWS, WINDLASS,
+};
 use std::fmt::Write as _;
 
 const OPSQUEUE: &str = "Opsqueue";
+const BEST_PEER: &str = "the best peer";
 /// Everything on the page that is not measured.
 const SYSTEMS: &str = include_str!("systems.md");
 
@@ -46,26 +51,50 @@ impl Row {
 /// A ratio this near to its bar may be on its other side by chance.
 const CLOSE: std::ops::Range<f64> = 0.75..1.35;
 
-/// The numbers of consumers at which chance may decide whether Windlass reaches its bar beside the best peer.
-pub(crate) fn close_calls(figures: &Figures, mode: Mode) -> Vec<usize> {
-    let rate = |name: &str, consumers| figures.best_load(name, mode, consumers, &BY_CONSUMER).map(Load::rate);
-    let is_close = |consumers: &usize| {
+/// The numbers of clients at which chance may decide whether Windlass reaches its bar beside the best peer.
+pub(crate) fn close_calls(figures: &Figures, kind: Kind) -> Vec<usize> {
+    let rate = |name: &str, clients| figures.best_load(name, kind, clients, &OWN_ROWS).map(Load::rate);
+    let is_close = |clients: &usize| {
         let peers = figures.systems.iter().map(|it| it.name.as_str()).filter(|it| *it != WINDLASS);
-        let best = peers.filter_map(|name| rate(name, *consumers)).reduce(f64::max);
-        let ratio = rate(WINDLASS, *consumers).zip(best).map(|(ours, best)| ours / best);
-        bar_of(mode, *consumers).zip(ratio).is_some_and(|(bar, ratio)| CLOSE.contains(&(ratio / bar)))
+        let best = peers.filter_map(|name| rate(name, *clients)).reduce(f64::max);
+        let ratio = rate(WINDLASS, *clients).zip(best).map(|(ours, best)| ours / best);
+        bar_of(kind, *clients).zip(ratio).is_some_and(|(bar, ratio)| CLOSE.contains(&(ratio / bar)))
     };
     figures.consumers().into_iter().filter(is_close).collect()
 }
 
 /// What Windlass must be beside the best peer.
-fn bar_of(mode: Mode, consumers: usize) -> Option<f64> {
-    match (mode, consumers) {
-        (Mode::OneByOne, 16) => Some(1.0),
-        (Mode::OneByOne, 1_000) => Some(1.5),
-        (Mode::Recommended, 16 | 1_000) => Some(2.0),
+fn bar_of(kind: Kind, clients: usize) -> Option<f64> {
+    match (kind.work, kind.mode, clients) {
+        (Work::Tasks, _, 16) | (Work::References, Mode::OneByOne, 16) => Some(1.0),
+        (Work::References, Mode::OneByOne, 1_000) => Some(1.5),
+        (Work::References, Mode::Recommended, 16 | 1_000) => Some(2.0),
         _ => None,
     }
+}
+
+/// The row of a kind of load, and those of Windlass' ways that are not in it.
+fn rows_of(figures: &Figures, kind: Kind, clients: usize) -> Vec<Row> {
+    let names = figures.systems.iter().map(|it| it.name.as_str());
+    let rate = |name: &str| figures.best_load(name, kind, clients, &OWN_ROWS).map(Load::rate);
+    let rates: Vec<Option<f64>> = names.map(rate).collect();
+    let is_judged = kind.work == Work::References && (clients == 16 || clients == 1_000);
+    let (opsqueue_bar, bar) = (is_judged.then_some(100.0), bar_of(kind, clients));
+    let what = format!("{}, {}", kind.name(), plural(kind.mode, clients));
+    let first = Row { what, rates: rates.clone(), bar, opsqueue_bar };
+    let ways = [
+        (BY_SETTINGS, "by its `Consumer` with 64 at once and 960 at hand"),
+        (BY_DEFAULT, "by its `Consumer` with its defaults"),
+        (OVER_HTTP, "over HTTP"),
+    ];
+    let others = ways.into_iter().filter_map(|(way, how)| {
+        let mut loads = figures.loads.iter();
+        let ours = loads.find(|it| it.kind == kind && it.consumers == clients && it.way == way)?.rate();
+        let what = format!("the same, Windlass {how}, {}", plural(kind.mode, clients));
+        let rates = std::iter::once(Some(ours)).chain(rates.iter().skip(1).copied()).collect();
+        Some(Row { what, rates, bar: None, opsqueue_bar: None })
+    });
+    std::iter::once(first).chain(others).collect()
 }
 
 fn rows(figures: &Figures) -> Vec<Row> {
@@ -73,15 +102,7 @@ fn rows(figures: &Figures) -> Vec<Row> {
     let mut rows = Vec::new();
     for mode in [Mode::OneByOne, Mode::Recommended] {
         for consumers in figures.consumers() {
-            let rate = |name: &str| figures.best_load(name, mode, consumers, &BY_CONSUMER).map(Load::rate);
-            let is_judged = consumers == 16 || consumers == 1_000;
-            let bar = bar_of(mode, consumers);
-            let rates: Vec<Option<f64>> = names().map(rate).collect();
-            let what = format!("{}, {}", mode.name(), plural(consumers));
-            rows.push(Row { what, rates: rates.clone(), bar, opsqueue_bar: is_judged.then_some(100.0) });
-            if mode == Mode::Recommended {
-                rows.extend(rows_by_consumer(figures, consumers, &rates));
-            }
+            rows.extend(rows_of(figures, Kind { work: Work::References, mode }, consumers));
         }
     }
     for (way, what, bar) in [
@@ -101,27 +122,40 @@ fn rows(figures: &Figures) -> Vec<Row> {
     rows
 }
 
-/// The recommended mode once more, with Windlass driven by its own client library's loop.
-fn rows_by_consumer(figures: &Figures, consumers: usize, rates: &[Option<f64>]) -> Vec<Row> {
-    let ways = [(BY_SETTINGS, "64 at once and 960 at hand"), (BY_DEFAULT, "its defaults")];
-    let row = |(way, with)| {
-        let ours = figures.loads.iter().find(|it| it.consumers == consumers && it.way == way)?.rate();
-        let what = format!("the same, Windlass by its `Consumer` with {with}, {}", plural(consumers));
-        let rates = std::iter::once(Some(ours)).chain(rates.iter().skip(1).copied()).collect();
-        Some(Row { what, rates, bar: None, opsqueue_bar: None })
-    };
-    ways.into_iter().filter_map(row).collect()
-}
-
-fn plural(consumers: usize) -> String {
-    match consumers {
-        1 => "1 consumer".into(),
-        many => format!("{} consumers", grouped(many as f64)),
+pub(crate) fn plural(mode: Mode, clients: usize) -> String {
+    let each = if mode == Mode::Add { "producer" } else { "consumer" };
+    match clients {
+        1 => format!("1 {each}"),
+        many => format!("{} {each}s", grouped(many as f64)),
     }
 }
 
-/// The rows as Markdown.
+/// A ratio and its bar in words; what is missed is noted.
+fn judge(
+    row: &Row,
+    (ratio, bar, of): (Option<f64>, Option<f64>, &str),
+    missed: &mut Vec<String>,
+) -> (String, String) {
+    let Some(ratio) = ratio else {
+        return ("–".into(), bar.map_or(String::new(), |bar| format!("≥ {} not measurable", times(bar))));
+    };
+    let verdict = match bar {
+        Some(bar) if ratio < bar => {
+            missed.push(format!("{} ({} of {of}, bar {})", row.what, times(ratio), times(bar)));
+            format!("≥ {} **missed**", times(bar))
+        }
+        Some(bar) => format!("≥ {} holds", times(bar)),
+        None => String::new(),
+    };
+    (times(ratio), verdict)
+}
+
+/// The rows as Markdown; empty if nothing of them was measured.
 pub(crate) fn table(figures: &Figures) -> Table {
+    let rows = rows(figures);
+    if rows.is_empty() {
+        return Table { text: String::new(), missed: Vec::new() };
+    }
     let names: Vec<&str> = figures.systems.iter().map(|it| it.name.as_str()).collect();
     let mut text = format!(
         "| chunks/s | {} | Windlass : best peer | bar | Windlass : Opsqueue | bar |\n|---|{}---:|---|---:|---|\n",
@@ -129,25 +163,11 @@ pub(crate) fn table(figures: &Figures) -> Table {
         "---:|".repeat(names.len())
     );
     let mut missed = Vec::new();
-    for row in rows(figures) {
+    for row in rows {
         let rates: Vec<String> = row.rates.iter().map(|it| it.map_or("–".into(), grouped)).collect();
-        let mut judged = |ratio: Option<f64>, bar: Option<f64>, of: &str| {
-            let Some(ratio) = ratio else {
-                let verdict = bar.map_or(String::new(), |bar| format!("≥ {} not measurable", times(bar)));
-                return ("–".into(), verdict);
-            };
-            let verdict = match bar {
-                Some(bar) if ratio < bar => {
-                    missed.push(format!("{} ({} of {of}, bar {})", row.what, times(ratio), times(bar)));
-                    format!("≥ {} **missed**", times(bar))
-                }
-                Some(bar) => format!("≥ {} holds", times(bar)),
-                None => String::new(),
-            };
-            (times(ratio), verdict)
-        };
-        let (best, best_bar) = judged(row.ratio(), row.bar, "the best peer");
-        let (opsqueue, opsqueue_bar) = judged(row.opsqueue_ratio(figures), row.opsqueue_bar, OPSQUEUE);
+        let (best, best_bar) = judge(&row, (row.ratio(), row.bar, BEST_PEER), &mut missed);
+        let beside_opsqueue = (row.opsqueue_ratio(figures), row.opsqueue_bar, OPSQUEUE);
+        let (opsqueue, opsqueue_bar) = judge(&row, beside_opsqueue, &mut missed);
         put(
             &mut text,
             &format!(
@@ -177,8 +197,9 @@ pub(crate) fn page(figures: &Figures) -> String {
          {table}\n\
          One by one: a consumer reports each chunk and waits for the acknowledgement before it takes the next. Recommended: as each\n\
          system's documentation says for throughput ([below](#how-each-system-is-driven)). Where a system has several ways, the\n\
-         best counts. Bulk submit: all chunks in and acknowledged; broken off after {} s, counting what is in by then.\n\n\
-         ## Where we lose\n\n{}\n\nBars missed:\n\n{missed}\n\n{}\n{}\n{}\n## Versions\n\n{}\n\nWindlass is built from commit {}.\n\n{}{}",
+         best counts. Bulk submit: all chunks in and acknowledged; broken off after {} s, counting what is in by then.\n\
+         [Single tasks with payloads](#single-tasks-with-payloads) have a table of their own.\n\n\
+         ## Where we lose\n\n{}\n\nBars missed:\n\n{missed}\n\n{}\n{}\n{}\n{}\n## Versions\n\n{}\n\nWindlass is built from commit {}.\n\n{}{}",
         figures.repetitions,
         figures.seconds,
         figures.machine,
@@ -187,6 +208,7 @@ pub(crate) fn page(figures: &Figures) -> String {
         pictures(),
         costs(figures),
         backlogs(figures),
+        tasks::section(figures),
         versions.join("\n"),
         figures.commit,
         SYSTEMS,
@@ -194,10 +216,10 @@ pub(crate) fn page(figures: &Figures) -> String {
     )
 }
 
-/// What some peer does better, from the figures.
-fn losses(figures: &Figures) -> String {
+/// What some peer does more of, from the rows.
+fn rows_behind(figures: &Figures, rows: &[Row]) -> Vec<String> {
     let mut lines = Vec::new();
-    for row in rows(figures) {
+    for row in rows {
         let Some(ours) = row.ours() else { continue };
         let others = figures.systems.iter().zip(&row.rates).skip(1);
         let ahead: Vec<String> = others
@@ -210,9 +232,15 @@ fn losses(figures: &Figures) -> String {
             lines.push(format!("- {}: {}.", row.what, ahead.join("; ")));
         }
     }
+    lines
+}
+
+/// What some peer does better, from the figures.
+fn losses(figures: &Figures) -> String {
+    let mut lines = rows_behind(figures, &rows(figures));
     lines.extend(backlog_losses(figures));
     if lines.is_empty() {
-        return "In no figure of this page is a peer ahead. What peers do and we do not is in [the table](#what-each-system-does).".into();
+        return "In no figure of chunks is a peer ahead. What peers do and we do not is in [the table](#what-each-system-does).".into();
     }
     lines.push("\nWhat peers do and we do not is in [the table](#what-each-system-does).".into());
     lines.join("\n")
@@ -257,24 +285,7 @@ fn costs(figures: &Figures) -> String {
          took just before, the median.\n\n\
          | load | system | way | chunks/s | server | consumers | others | fsync | each repetition |\n|---|---|---|---:|---:|---:|---:|---:|---|\n",
     );
-    for load in &figures.loads {
-        let seconds = |it: &Vec<f64>| median(it.clone()).map_or("–".into(), |it| format!("{it:.2} s"));
-        let others = load.others.iter().copied().fold(0.0, f64::max) * 100.0;
-        let sync = median(load.sync_us.clone()).unwrap_or(0.0);
-        let rates: Vec<String> = load.rates.iter().copied().map(grouped).collect();
-        let line = format!(
-            "| {}, {} | {} | {} | {} | {} | {} | {others:.0} % | {sync:.0} µs | {} |",
-            load.mode.name(),
-            load.consumers,
-            load.system,
-            load.way,
-            grouped(load.rate()),
-            seconds(&load.server_cpu),
-            seconds(&load.client_cpu),
-            rates.join(", ")
-        );
-        put(&mut text, &line);
-    }
+    text += &load_lines(figures, Work::References);
     for fill in &figures.fills {
         let cpu = median(fill.server_cpu.clone()).unwrap_or(0.0);
         let rates: Vec<String> = fill.rates.iter().copied().map(grouped).collect();
@@ -288,6 +299,30 @@ fn costs(figures: &Figures) -> String {
             fill.system,
             fill.way,
             grouped(fill.rate()),
+            rates.join(", ")
+        );
+        put(&mut text, &line);
+    }
+    text
+}
+
+/// What each load of some work cost, a line for each.
+fn load_lines(figures: &Figures, work: Work) -> String {
+    let mut text = String::new();
+    for load in figures.loads.iter().filter(|it| it.kind.work == work) {
+        let seconds = |it: &Vec<f64>| median(it.clone()).map_or("–".into(), |it| format!("{it:.2} s"));
+        let others = load.others.iter().copied().fold(0.0, f64::max) * 100.0;
+        let sync = median(load.sync_us.clone()).unwrap_or(0.0);
+        let rates: Vec<String> = load.rates.iter().copied().map(grouped).collect();
+        let line = format!(
+            "| {}, {} | {} | {} | {} | {} | {} | {others:.0} % | {sync:.0} µs | {} |",
+            load.kind.name(),
+            load.consumers,
+            load.system,
+            load.way,
+            grouped(load.rate()),
+            seconds(&load.server_cpu),
+            seconds(&load.client_cpu),
             rates.join(", ")
         );
         put(&mut text, &line);
@@ -320,10 +355,11 @@ fn backlogs(figures: &Figures) -> String {
 }
 
 fn remarks(figures: &Figures) -> String {
-    if figures.remarks.is_empty() {
+    let lines: Vec<String> =
+        figures.remarks.iter().filter(|it| !tasks::is_about(it)).map(|it| format!("- {it}")).collect();
+    if lines.is_empty() {
         return String::new();
     }
-    let lines: Vec<String> = figures.remarks.iter().map(|it| format!("- {it}")).collect();
     format!("\n## What did not go as planned in this run\n\n{}\n", lines.join("\n"))
 }
 
@@ -347,9 +383,10 @@ fn pictures() -> String {
 /// The plots, by file name.
 pub(crate) fn plots(figures: &Figures) -> Vec<(&'static str, String)> {
     let over_consumers = |mode| {
+        let kind = Kind { work: Work::References, mode };
         lines(figures, |name| {
             let points = figures.consumers().into_iter().filter_map(|consumers| {
-                Some((consumers as f64, figures.best_load(name, mode, consumers, &BY_CONSUMER)?.rate()))
+                Some((consumers as f64, figures.best_load(name, kind, consumers, &OWN_ROWS)?.rate()))
             });
             points.collect()
         })

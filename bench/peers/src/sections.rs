@@ -5,8 +5,8 @@ use crate::contender::{Contender, Filled, Standing, Task};
 use crate::figures::{Backlog, Figures, Fill, Load};
 use crate::gate::{Gate, OTHERS_MAX};
 use crate::report;
-use crate::system::{Done, Mode};
-use crate::windlass::{BY_CONSUMER, WINDLASS};
+use crate::system::{Done, Kind, Mode, Work};
+use crate::windlass::{OWN_ROWS, WINDLASS};
 use std::time::Duration;
 
 /// A way that was so much slower than the best in the first repetition is not repeated.
@@ -18,27 +18,44 @@ const FAR_BEHIND: f64 = 20.0;
 /// How often the two of a close call are measured once more.
 const CLOSE_CALL_REPETITIONS: usize = 5;
 
-/// Consumers against throughput, in one mode.
+/// Who adds tasks to a lane, and who works on them.
+pub(crate) const LANE_CLIENTS: usize = 16;
+
+/// Single tasks with their payloads: added one by one, then reserved and completed.
+pub(crate) async fn lanes(
+    options: &Options,
+    contenders: &[Box<dyn Contender>],
+    gate: &mut Gate,
+    figures: &mut Figures,
+) -> anyhow::Result<()> {
+    for mode in [Mode::Add, Mode::OneByOne, Mode::Recommended] {
+        let kind = Kind { work: Work::Tasks, mode };
+        loads(options, contenders, gate, (kind, &[LANE_CLIENTS]), figures).await?;
+    }
+    Ok(())
+}
+
+/// Throughput of one kind, against the number of clients.
 pub(crate) async fn loads(
     options: &Options,
     contenders: &[Box<dyn Contender>],
     gate: &mut Gate,
-    mode: Mode,
+    (kind, counts): (Kind, &[usize]),
     figures: &mut Figures,
 ) -> anyhow::Result<()> {
     for repetition in 0..options.repetitions {
-        for &consumers in &options.consumers {
+        for &clients in counts {
             for contender in contenders {
-                for way in contender.ways(mode, consumers) {
-                    if repetition > 0 && is_hopeless(figures, contender.name(), mode, consumers, way) {
+                for way in contender.ways(kind, clients) {
+                    if repetition > 0 && is_hopeless(figures, contender.name(), kind, clients, way) {
                         continue;
                     }
-                    load(options, contender.as_ref(), gate, (mode, way, consumers), figures).await?;
+                    load(options, contender.as_ref(), gate, (kind, way, clients), figures).await?;
                 }
             }
         }
     }
-    repeat_close_calls(options, contenders, gate, mode, figures).await
+    repeat_close_calls(options, contenders, gate, kind, figures).await
 }
 
 /// One measurement.
@@ -46,12 +63,16 @@ async fn load(
     options: &Options,
     contender: &dyn Contender,
     gate: &mut Gate,
-    (mode, way, consumers): (Mode, &'static str, usize),
+    (kind, way, clients): (Kind, &'static str, usize),
     figures: &mut Figures,
 ) -> anyhow::Result<()> {
-    let backlog = options.backlog * contender.lasting(mode);
-    let task = Task { mode, way, consumers, backlog, duration: Duration::from_secs_f64(options.seconds) };
-    let what = format!("{}, {}, {way}, {consumers} consumers", contender.name(), mode.name());
+    let backlog = match kind.mode {
+        Mode::Add => 0,
+        Mode::OneByOne | Mode::Recommended => options.backlog * contender.lasting(kind),
+    };
+    let task = Task { kind, way, clients, backlog, duration: Duration::from_secs_f64(options.seconds) };
+    let what =
+        format!("{}, {}, {way}, {}", contender.name(), kind.name(), report::plural(kind.mode, clients));
     match undisturbed(gate, contender, &task).await {
         Ok((done, sync_us)) => {
             eprintln!("{what}: {:.0}/s, others {:.0} %", done.rate(), done.others * 1e2);
@@ -67,21 +88,21 @@ async fn repeat_close_calls(
     options: &Options,
     contenders: &[Box<dyn Contender>],
     gate: &mut Gate,
-    mode: Mode,
+    kind: Kind,
     figures: &mut Figures,
 ) -> anyhow::Result<()> {
-    for consumers in report::close_calls(figures, mode) {
+    for clients in report::close_calls(figures, kind) {
         for _ in 0..CLOSE_CALL_REPETITIONS {
-            let best = |name: &str| figures.best_load(name, mode, consumers, &[]).map_or(0.0, Load::rate);
+            let best = |name: &str| figures.best_load(name, kind, clients, &[]).map_or(0.0, Load::rate);
             let peers = contenders.iter().filter(|it| it.name() != WINDLASS);
             let best_peer = peers.max_by(|a, b| best(a.name()).total_cmp(&best(b.name())));
             let ours = contenders.iter().find(|it| it.name() == WINDLASS);
             for contender in ours.into_iter().chain(best_peer) {
-                let best = figures.best_load(contender.name(), mode, consumers, &BY_CONSUMER);
+                let best = figures.best_load(contender.name(), kind, clients, &OWN_ROWS);
                 let way = best.map_or("", |it| it.way.as_str());
-                let way = contender.ways(mode, consumers).into_iter().find(|it| *it == way);
+                let way = contender.ways(kind, clients).into_iter().find(|it| *it == way);
                 if let Some(way) = way {
-                    load(options, contender.as_ref(), gate, (mode, way, consumers), figures).await?;
+                    load(options, contender.as_ref(), gate, (kind, way, clients), figures).await?;
                 }
             }
         }
@@ -99,16 +120,16 @@ async fn undisturbed(gate: &mut Gate, contender: &dyn Contender, task: &Task) ->
     Ok(if second.0.others < first.0.others { second } else { first })
 }
 
-fn is_hopeless(figures: &Figures, system: &str, mode: Mode, consumers: usize, way: &str) -> bool {
+fn is_hopeless(figures: &Figures, system: &str, kind: Kind, clients: usize, way: &str) -> bool {
     let rate = |way: &str| {
         let mut loads = figures.loads.iter();
         let load = loads
-            .find(|it| it.system == system && it.mode == mode && it.consumers == consumers && it.way == way);
+            .find(|it| it.system == system && it.kind == kind && it.consumers == clients && it.way == way);
         load.map_or(0.0, |it| it.rates[0])
     };
     let best_of = |system: &str| {
         let loads = figures.loads.iter();
-        let same = loads.filter(|it| it.system == system && it.mode == mode && it.consumers == consumers);
+        let same = loads.filter(|it| it.system == system && it.kind == kind && it.consumers == clients);
         same.map(|it| it.rates[0]).fold(0.0, f64::max)
     };
     let is_far_behind = rate(way) * FAR_BEHIND < best_of(WINDLASS);
@@ -119,16 +140,16 @@ fn is_hopeless(figures: &Figures, system: &str, mode: Mode, consumers: usize, wa
 fn note(figures: &mut Figures, system: &str, task: &Task, done: &Done, sync_us: f64) {
     let per_1e5 = |seconds: f64| seconds / done.chunks as f64 * 1e5;
     let same = |it: &&mut Load| {
-        it.system == system && it.mode == task.mode && it.way == task.way && it.consumers == task.consumers
+        it.system == system && it.kind == task.kind && it.way == task.way && it.consumers == task.clients
     };
     let load = match figures.loads.iter_mut().find(same) {
         Some(load) => load,
         None => {
             figures.loads.push(Load {
                 system: system.into(),
-                mode: task.mode,
+                kind: task.kind,
                 way: task.way.into(),
-                consumers: task.consumers,
+                consumers: task.clients,
                 rates: Vec::new(),
                 server_cpu: Vec::new(),
                 client_cpu: Vec::new(),

@@ -1,7 +1,9 @@
 //! Windlass: its own client, over the consumers' socket.
 
+mod lane;
+
 use crate::process::{self, Process};
-use crate::system::{Consumer, Mode, ONE_EXCHANGE, PREFIX, Server, System, Tally};
+use crate::system::{Kind, Mode, ONE_EXCHANGE, PREFIX, Runner, Server, System, Tally, Work};
 use anyhow::{Context, bail};
 use async_trait::async_trait;
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -15,7 +17,8 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use windlass_client::frames::{ClientFrame, DoneChunk, ServerFrame, Verdict, WorkOf};
 use windlass_client::{
-    Client, ClientError, ConsumeReceiver, ConsumeSender, ConsumeSocket, Output, Strategy, SubmitRequest,
+    Client, ClientError, ConsumeReceiver, ConsumeSender, ConsumeSocket, Failure, Output, Strategy,
+    SubmitRequest,
 };
 
 pub(crate) const WINDLASS: &str = "Windlass";
@@ -25,13 +28,20 @@ const SOCKET: &str = "socket";
 pub(crate) const BY_DEFAULT: &str = "Consumer, its defaults";
 /// The client library's `Consumer` as the documentation says for work that takes microseconds.
 pub(crate) const BY_SETTINGS: &str = "Consumer, 64 at once, 960 at hand";
+/// Requests over HTTP.
+pub(crate) const OVER_HTTP: &str = "HTTP";
+/// The client library's loop.
+const BY_CONSUMER: [&str; 2] = [BY_DEFAULT, BY_SETTINGS];
 /// The ways that have rows of their own.
-pub(crate) const BY_CONSUMER: [&str; 2] = [BY_DEFAULT, BY_SETTINGS];
+pub(crate) const OWN_ROWS: [&str; 3] = [BY_DEFAULT, BY_SETTINGS, OVER_HTTP];
 /// One submission with everything in it.
 pub(crate) const ONE_SUBMISSION: &str = "one submission";
 /// Submissions of a thousand chunks.
 pub(crate) const MANY_SUBMISSIONS: &str = "submissions of 1,000";
 const SUBMISSION_CHUNKS: u64 = 1_000;
+/// Tasks of a lane in requests of as many as one takes.
+const MANY_TASKS: &str = "requests of 1,000 tasks";
+const TASKS_AT_ONCE: u64 = 1_000;
 /// Submits on the way at once.
 const SUBMITS_AT_ONCE: usize = 128;
 /// Chunks of one reserve where consumers pipeline; two reserves are on the way.
@@ -51,19 +61,27 @@ impl System for Windlass {
         process::version(&self.binary, "--version")
     }
 
-    fn ways(&self, mode: Mode, _consumers: usize) -> Vec<&'static str> {
-        match mode {
+    fn ways(&self, kind: Kind, _clients: usize) -> Vec<&'static str> {
+        match kind.mode {
+            Mode::Add => vec![SOCKET, OVER_HTTP],
             Mode::OneByOne => vec![SOCKET, ONE_EXCHANGE],
             Mode::Recommended => vec![SOCKET, BY_DEFAULT, BY_SETTINGS],
         }
     }
 
-    fn lasting(&self, mode: Mode) -> u64 {
-        if mode == Mode::Recommended { 100 } else { 1 }
+    fn lasting(&self, kind: Kind) -> u64 {
+        match (kind.mode, kind.work) {
+            (Mode::Add | Mode::OneByOne, _) => 1,
+            (Mode::Recommended, Work::References) => 100,
+            (Mode::Recommended, Work::Tasks) => 4,
+        }
     }
 
-    fn ways_in(&self) -> Vec<&'static str> {
-        vec![ONE_SUBMISSION, MANY_SUBMISSIONS]
+    fn ways_in(&self, work: Work) -> Vec<&'static str> {
+        match work {
+            Work::References => vec![ONE_SUBMISSION, MANY_SUBMISSIONS],
+            Work::Tasks => vec![MANY_TASKS],
+        }
     }
 
     async fn start(&self, data: &Path) -> anyhow::Result<Box<dyn Server>> {
@@ -93,7 +111,13 @@ impl Server for Running {
         &self.process
     }
 
-    async fn fill(&self, way: &str, chunks: u64, _until: Instant) -> anyhow::Result<u64> {
+    async fn fill(&self, work: Work, way: &str, chunks: u64, until: Instant) -> anyhow::Result<u64> {
+        if work == Work::Tasks {
+            self.client.create_lane(lane::LANE).await?;
+            let added = lane::fill(&self.client, chunks, until).await?;
+            self.left.fetch_add(added as i64, Ordering::Relaxed);
+            return Ok(added);
+        }
         let each = if way == ONE_SUBMISSION { chunks } else { SUBMISSION_CHUNKS.min(chunks) };
         stream::iter(0..chunks / each)
             .map(|nth| async move {
@@ -109,12 +133,13 @@ impl Server for Running {
         Ok(chunks)
     }
 
-    async fn consumers(&self, mode: Mode, way: &str, count: usize) -> anyhow::Result<Vec<Box<dyn Consumer>>> {
-        let mut consumers: Vec<Box<dyn Consumer>> = Vec::new();
+    async fn clients(&self, kind: Kind, way: &str, count: usize) -> anyhow::Result<Vec<Box<dyn Runner>>> {
+        let Kind { work, mode } = kind;
         if BY_CONSUMER.contains(&way) {
-            let consumer = || -> Box<dyn Consumer> {
+            let consumer = || -> Box<dyn Runner> {
                 Box::new(Library {
                     client: self.client.clone(),
+                    work,
                     left: self.left.clone(),
                     is_set: way == BY_SETTINGS,
                     running: None,
@@ -122,26 +147,49 @@ impl Server for Running {
             };
             return Ok(std::iter::repeat_with(consumer).take(count).collect());
         }
+        if mode == Mode::Add {
+            return lane::adders(&self.client, way, count).await;
+        }
+        let mut consumers: Vec<Box<dyn Runner>> = Vec::new();
         for nth in 0..count {
             let socket = ConsumeSocket::connect(&self.client, &format!("bench {nth}"), None).await?.0;
             let left = self.left.clone();
-            consumers.push(match mode {
-                Mode::OneByOne if way == ONE_EXCHANGE => Box::new(OneExchange::new(socket, left)),
-                Mode::OneByOne => Box::new(OneByOne { socket, left, request: 0 }),
-                Mode::Recommended => Box::new(Pipelined::new(socket, left)),
+            consumers.push(match (mode, way) {
+                (Mode::Recommended, _) => Box::new(Pipelined::new(socket, work, left)),
+                (_, ONE_EXCHANGE) => Box::new(OneExchange::new(socket, work, left)),
+                _ => Box::new(OneByOne { socket, work, left, request: 0 }),
             });
         }
         Ok(consumers)
     }
 }
 
-fn reserve(request: u64, max: u32) -> ClientFrame {
-    ClientFrame::Reserve { request, max, strategy: "\"OldestFirst\"".into(), after_reports: false }
+/// How consumers choose.
+fn strategy(work: Work) -> String {
+    match work {
+        Work::References => "OldestFirst".into(),
+        Work::Tasks => format!("Lane({})", lane::LANE),
+    }
+}
+
+fn reserve(work: Work, request: u64, max: u32) -> ClientFrame {
+    // A strategy travels as JSON.
+    let strategy = format!("\"{}\"", strategy(work));
+    ClientFrame::Reserve { request, max, strategy, after_reports: false }
 }
 
 /// Asks for a chunk that is handed out when what was reported before is acknowledged.
-fn reserve_after_reports(request: u64) -> ClientFrame {
-    ClientFrame::Reserve { request, max: 1, strategy: "\"OldestFirst\"".into(), after_reports: true }
+fn reserve_after_reports(work: Work, request: u64) -> ClientFrame {
+    let strategy = format!("\"{}\"", strategy(work));
+    ClientFrame::Reserve { request, max: 1, strategy, after_reports: true }
+}
+
+/// A task comes with its bytes, a reference with its submission's prefix.
+fn check(kind: Work, work: &WorkOf) -> anyhow::Result<()> {
+    match kind {
+        Work::References => Ok(()),
+        Work::Tasks => kind.check(work.payload.as_ref().map_or(0, |it| it.len())),
+    }
 }
 
 fn completion(request: u64, work: WorkOf) -> ClientFrame {
@@ -156,6 +204,7 @@ fn accepted(verdicts: &[Verdict]) -> anyhow::Result<u64> {
 
 struct OneByOne {
     socket: ConsumeSocket,
+    work: Work,
     left: Arc<AtomicI64>,
     request: u64,
 }
@@ -173,18 +222,19 @@ impl OneByOne {
 }
 
 #[async_trait]
-impl Consumer for OneByOne {
+impl Runner for OneByOne {
     async fn round(&mut self, tally: &mut Tally) -> anyhow::Result<bool> {
         if self.left.fetch_sub(1, Ordering::Relaxed) <= 0 {
             return Ok(false);
         }
         let began = Instant::now();
         self.request += 1;
-        let work = match self.answer(&reserve(self.request, 1)).await? {
+        let work = match self.answer(&reserve(self.work, self.request, 1)).await? {
             ServerFrame::Work { mut work, .. } if work.len() == 1 => work.remove(0),
             other => bail!("a reserve was answered with {other:?}"),
         };
         tally.reserved(began);
+        check(self.work, &work)?;
         match self.answer(&completion(self.request, work)).await? {
             ServerFrame::Settled { verdicts, .. } => accepted(&verdicts)?,
             other => bail!("a completion was answered with {other:?}"),
@@ -197,14 +247,15 @@ impl Consumer for OneByOne {
 /// Reports its chunk and asks for the next in one message; that one comes with the acknowledgement.
 struct OneExchange {
     socket: ConsumeSocket,
+    work: Work,
     left: Arc<AtomicI64>,
     request: u64,
     held: Option<WorkOf>,
 }
 
 impl OneExchange {
-    fn new(socket: ConsumeSocket, left: Arc<AtomicI64>) -> OneExchange {
-        OneExchange { socket, left, request: 0, held: None }
+    fn new(socket: ConsumeSocket, work: Work, left: Arc<AtomicI64>) -> OneExchange {
+        OneExchange { socket, work, left, request: 0, held: None }
     }
 
     async fn receive(&mut self) -> anyhow::Result<ServerFrame> {
@@ -218,7 +269,7 @@ impl OneExchange {
 }
 
 #[async_trait]
-impl Consumer for OneExchange {
+impl Runner for OneExchange {
     async fn round(&mut self, tally: &mut Tally) -> anyhow::Result<bool> {
         let has_more = self.left.fetch_sub(1, Ordering::Relaxed) > 0;
         let reported = self.held.take();
@@ -228,7 +279,7 @@ impl Consumer for OneExchange {
             self.socket.feed(&completion(self.request, work)).await?;
         }
         if has_more {
-            self.socket.feed(&reserve_after_reports(self.request)).await?;
+            self.socket.feed(&reserve_after_reports(self.work, self.request)).await?;
         }
         self.socket.flush().await?;
         if is_reporting {
@@ -239,7 +290,10 @@ impl Consumer for OneExchange {
         }
         if has_more {
             match self.receive().await? {
-                ServerFrame::Work { mut work, .. } if work.len() == 1 => self.held = Some(work.remove(0)),
+                ServerFrame::Work { mut work, .. } if work.len() == 1 => {
+                    check(self.work, &work[0])?;
+                    self.held = Some(work.remove(0));
+                }
                 other => bail!("a reserve was answered with {other:?}"),
             }
         }
@@ -251,6 +305,7 @@ impl Consumer for OneExchange {
 struct Pipelined {
     sender: ConsumeSender,
     receiver: ConsumeReceiver,
+    work: Work,
     left: Arc<AtomicI64>,
     request: u64,
     reserves: u64,
@@ -259,9 +314,9 @@ struct Pipelined {
 }
 
 impl Pipelined {
-    fn new(socket: ConsumeSocket, left: Arc<AtomicI64>) -> Pipelined {
+    fn new(socket: ConsumeSocket, work: Work, left: Arc<AtomicI64>) -> Pipelined {
         let (sender, receiver) = socket.split();
-        Pipelined { sender, receiver, left, request: 0, reserves: 0, reported: 0, settled: 0 }
+        Pipelined { sender, receiver, work, left, request: 0, reserves: 0, reported: 0, settled: 0 }
     }
 
     /// Feeds one reserve, unless others have asked for all there is.
@@ -274,7 +329,7 @@ impl Pipelined {
         if before > 0 {
             self.request += 1;
             self.reserves += 1;
-            self.sender.feed(&reserve(self.request, before.min(max) as u32)).await?;
+            self.sender.feed(&reserve(self.work, self.request, before.min(max) as u32)).await?;
         }
         Ok(())
     }
@@ -294,7 +349,7 @@ impl Pipelined {
 }
 
 #[async_trait]
-impl Consumer for Pipelined {
+impl Runner for Pipelined {
     async fn round(&mut self, _tally: &mut Tally) -> anyhow::Result<bool> {
         while self.reserves < 2 {
             let before = self.reserves;
@@ -308,6 +363,7 @@ impl Consumer for Pipelined {
             return Ok(false);
         }
         for work in self.receive().await?.unwrap_or_default() {
+            check(self.work, &work)?;
             self.reported += work.chunks.len() as u64;
             self.request += 1;
             self.sender.feed(&completion(self.request, work)).await?;
@@ -332,36 +388,44 @@ type Loop = (oneshot::Sender<()>, JoinHandle<Result<windlass_client::Tally, Clie
 /// The client library's own loop, with work that does nothing.
 struct Library {
     client: Client,
+    work: Work,
     left: Arc<AtomicI64>,
     is_set: bool,
     running: Option<Loop>,
 }
 
 impl Library {
-    fn start(&self) -> Loop {
+    fn start(&self) -> anyhow::Result<Loop> {
         let (stop, stopped) = oneshot::channel();
-        let mut consumer =
-            windlass_client::Consumer::builder(self.client.clone()).strategy(Strategy::OldestFirst);
+        let strategy: Strategy = strategy(self.work).parse()?;
+        let mut consumer = windlass_client::Consumer::builder(self.client.clone()).strategy(strategy);
         if self.is_set {
             consumer = consumer.concurrency(64).prefetch(960);
         }
-        let left = self.left.clone();
+        let (left, work) = (self.left.clone(), self.work);
         let run = consumer.run(
-            move |_chunk| {
+            move |chunk| {
                 left.fetch_sub(1, Ordering::Relaxed);
-                async { Ok(Output::Nothing) }
+                async move {
+                    // A reference's object is not fetched in any system.
+                    if work == Work::Tasks {
+                        let payload = chunk.input().await?;
+                        work.check(payload.len()).map_err(|error| Failure::new(error.to_string()))?;
+                    }
+                    Ok(Output::Nothing)
+                }
             },
             async { drop(stopped.await) },
         );
-        (stop, tokio::spawn(run))
+        Ok((stop, tokio::spawn(run)))
     }
 }
 
 #[async_trait]
-impl Consumer for Library {
+impl Runner for Library {
     async fn round(&mut self, _tally: &mut Tally) -> anyhow::Result<bool> {
         if self.running.is_none() {
-            self.running = Some(self.start());
+            self.running = Some(self.start()?);
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
         Ok(self.left.load(Ordering::Relaxed) > 0)
