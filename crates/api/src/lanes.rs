@@ -41,20 +41,167 @@ pub struct LaneDetails {
     pub lane: LaneInfo,
     /// Its priorities that ever had tasks, the highest first.
     pub priorities: Vec<LanePriorityInfo>,
-    /// The keys with the most tasks that wait, those with the most first.
-    pub busiest: Vec<LaneKeyInfo>,
-    /// Weights of keys, which go before those that tasks come with.
+    /// The keys and tenants with the most tasks that wait, those with the most first, and then those that got the most lately.
+    pub busiest: Vec<LaneKeyDetails>,
+    /// Weights of keys and tenants, which go before those that tasks come with.
     #[serde(default)]
     pub weights: BTreeMap<String, f64>,
+    /// How much may be handed out at a time.
+    #[serde(default)]
+    pub limits: LaneLimitsInfo,
+    /// When the task was added that has waited the longest, of those that could be handed out next (RFC 3339, UTC).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oldest_added_at: Option<String>,
+    /// How late a task was handed out at worst since this leader began, in strides of its key: 0 is ideal, and what is above 1
+    /// was added while that many turns of its key were handed out.
+    pub worst_lag: f64,
 }
 
-/// `PATCH /v1/lanes/{lane}`: sets weights of keys, for tasks that are added from then on.
+/// A key or tenant of a lane, and what it gets.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct LaneKeyDetails {
+    /// The key; a tenant's name ends with a slash.
+    pub key: String,
+    /// The priority of its tasks that wait.
+    pub priority: u8,
+    /// Its tasks that wait for a consumer or are with one.
+    pub waiting: u64,
+    /// Its weight, as its last task was charged.
+    pub weight: f64,
+    /// What it is entitled to, of 1, among the keys of its priority that have tasks.
+    pub entitled: f64,
+    /// What it got of all that the lane handed out, of 1.
+    pub shares: LaneShares,
+    /// What keeps its tasks from being handed out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub blocked_by: Vec<LaneBlockInfo>,
+}
+
+/// A part of what was handed out, of 1: averages in which the past counts for less and less, as in a machine's load.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct LaneShares {
+    /// Over one minute.
+    pub minutes_1: f64,
+    /// Over five minutes.
+    pub minutes_5: f64,
+    /// Over fifteen minutes.
+    pub minutes_15: f64,
+}
+
+/// A limit that is in the way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LaneBlockInfo {
+    /// The key or tenant whose limit it is; none for that of the lane.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// What it is, as a sentence.
+    pub why: String,
+    /// When it is over, if that is a question of time (RFC 3339, UTC).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub free_at: Option<String>,
+}
+
+/// How much may be handed out at a time. Nothing said is no limit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LimitInfo {
+    /// Tasks with consumers at the same time; 0 hands out nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_flight: Option<u32>,
+    /// Hand-outs a second in the long run, 0.001 to 1,000,000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per_second: Option<f64>,
+    /// So many at once after a pause, with a rate; 1 if nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burst: Option<u32>,
+}
+
+/// The limits of a lane.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct LaneLimitsInfo {
+    /// Of all its tasks together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lane: Option<LimitInfo>,
+    /// Of each key that has none by its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub each_key: Option<LimitInfo>,
+    /// Of each tenant that has none by its name, all its users together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub each_tenant: Option<LimitInfo>,
+    /// Of keys and tenants, by name; a tenant's ends with a slash.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub named: BTreeMap<String, LimitInfo>,
+}
+
+/// `PATCH /v1/lanes/{lane}`: sets weights and limits of keys and of the lane.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LaneChangeRequest {
-    /// Keys and their weights, 0.001 to 10,000; `null` lets a key's tasks go by their own weights again. Keys that are not
-    /// named keep theirs.
+    /// Keys and their weights, 0.001 to 10,000, for tasks that are added from then on; a tenant's, with a slash at the end, counts at
+    /// once. `null` lets a key's tasks go by their own weights again. Keys that are not named keep theirs.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub weights: BTreeMap<String, Option<f64>>,
+    /// Limits; those of which nothing is said stay.
+    #[serde(default, skip_serializing_if = "LaneLimitsChange::is_empty")]
+    pub limits: LaneLimitsChange,
+}
+
+/// Limits that are set, or lifted by `null`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LaneLimitsChange {
+    /// Of all tasks of the lane together.
+    #[serde(default, deserialize_with = "said", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<LimitInfo>)]
+    pub lane: Option<Option<LimitInfo>>,
+    /// Of each key that has none by its name.
+    #[serde(default, deserialize_with = "said", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<LimitInfo>)]
+    pub each_key: Option<Option<LimitInfo>>,
+    /// Of each tenant that has none by its name, all its users together.
+    #[serde(default, deserialize_with = "said", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<LimitInfo>)]
+    pub each_tenant: Option<Option<LimitInfo>>,
+    /// Of keys and tenants, by name; a tenant's ends with a slash.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = BTreeMap<String, LimitInfo>)]
+    pub named: BTreeMap<String, Option<LimitInfo>>,
+}
+
+impl LaneLimitsChange {
+    /// Whether nothing is said.
+    pub fn is_empty(&self) -> bool {
+        *self == LaneLimitsChange::default()
+    }
+}
+
+/// Tells `null` apart from nothing.
+fn said<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(
+    from: D,
+) -> Result<Option<Option<T>>, D::Error> {
+    Option::deserialize(from).map(Some)
+}
+
+/// `POST /v1/lanes/{lane}/relevel`: gives waiting tasks of keys new levels, by the weights that the keys have by name.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RelevelRequest {
+    /// Only these keys; all that have a weight by their name if nothing is said.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keys: Vec<String>,
+    /// Where to go on: the `next` of the answer before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+}
+
+/// How far a relevel came.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RelevelResponse {
+    /// Tasks that have got another level by this request.
+    pub tasks: u64,
+    /// Where to go on, if there is more to do: work is bounded for each request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }
 
 /// The tasks of one priority in a lane.
@@ -70,8 +217,11 @@ pub struct LanePriorityInfo {
     pub delayed: u64,
     /// Tasks that have failed for good.
     pub dead: u64,
-    /// Keys with tasks that wait.
+    /// Keys and tenants with tasks that wait.
     pub keys: u64,
+    /// Keys and tenants of which nothing is handed out because of their limits.
+    #[serde(default)]
+    pub parked: u64,
     /// A, the ack level: everything up to it is done.
     pub ack_level: Option<String>,
     /// R, the read level: everything up to it is in memory.
@@ -132,7 +282,8 @@ pub struct AddTasksRequest {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TaskRequest {
-    /// Whose task it is, at most 64 bytes: keys share the lane by weight. Tasks without one share the empty key.
+    /// Whose task it is, at most 64 bytes: keys share the lane by weight. Tasks without one share the empty key. Users of a tenant,
+    /// as in `tenant/user`, share what the tenant gets.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub key: String,
     /// From 0.001 to 10,000; a key of weight 2 gets twice as much as one of weight 1, which is the default.
@@ -254,6 +405,13 @@ pub struct TaskExplained {
     pub has_more_ahead: bool,
     /// Of those in its own priority that were counted, the keys with the most, those with the most first.
     pub ahead_by_key: Vec<LaneKeyInfo>,
+    /// Limits that are in its way.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub blocked_by: Vec<LaneBlockInfo>,
+    /// So many tasks of its priority go first at most, whatever the keys that have tasks now add, as long as no limit is in its
+    /// way and no other key joins. Nothing is said if there are too many keys to look at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_bound: Option<u64>,
 }
 
 /// Where a task stands.

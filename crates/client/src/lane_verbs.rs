@@ -6,7 +6,7 @@ use crate::error::ClientError;
 use http::Method;
 use windlass_api::lanes::{
     AddTasksRequest, AddTasksResponse, DeadTasks, LaneChangeRequest, LaneDetails, LaneListQuery, LanePage,
-    RedriveRequest, RedriveResponse, TaskExplained, TaskRequest,
+    RedriveRequest, RedriveResponse, RelevelRequest, RelevelResponse, TaskExplained, TaskRequest,
 };
 use windlass_core::ids::SubmissionId;
 
@@ -26,7 +26,7 @@ impl Client {
         self.json(self.call(Method::GET, &["lanes", lane])).await
     }
 
-    /// Sets weights of a lane's keys, for tasks that are added from then on.
+    /// Sets weights of a lane's keys, for tasks that are added from then on, and limits.
     pub async fn change_lane(
         &self,
         lane: &str,
@@ -74,6 +74,15 @@ impl Client {
     /// Where a task stands, and what is ahead of it.
     pub async fn explain_task(&self, lane: &str, task: SubmissionId) -> Result<TaskExplained, ClientError> {
         self.json(self.call(Method::GET, &["lanes", lane, "tasks", &task.to_string()])).await
+    }
+
+    /// Gives waiting tasks of keys new levels, by the weights that the keys have by name; some at a time.
+    pub async fn relevel(
+        &self,
+        lane: &str,
+        request: &RelevelRequest,
+    ) -> Result<RelevelResponse, ClientError> {
+        self.json(self.call(Method::POST, &["lanes", lane, "relevel"]).json(request).repeatable()).await
     }
 
     /// The tasks of a lane that have failed for good, grouped by reason.

@@ -102,6 +102,9 @@ pub const LANE_KEYS_SHOWN: usize = 20;
 /// Keys of a rank that are looked at for the busiest ones: a few milliseconds under the machine's lock.
 pub const LANE_KEYS_LOOKED_AT_MAX: usize = 65_536;
 
+/// Steps of a relevel in one request: some ten thousand tasks.
+pub const RELEVEL_STEPS_PER_REQUEST: usize = 20;
+
 /// Dead tasks that are looked at for their reasons: a few milliseconds under the machine's lock.
 pub const DEAD_LOOKED_AT_MAX: usize = 4_000;
 
@@ -112,4 +115,4 @@ pub const DEAD_GROUPS_MAX: usize = 100;
 pub const DEAD_EXAMPLES: usize = 5;
 
 /// Tasks ahead of another that are counted: ten milliseconds or so, in which nobody waits.
-pub const TASKS_AHEAD_COUNTED_MAX: u64 = 10_000;
+pub const TASKS_AHEAD_COUNTED_MAX: usize = 10_000;

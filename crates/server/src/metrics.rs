@@ -57,6 +57,10 @@ fn describe() {
     describe_gauge!("windlass_tasks_reserved", "Tasks that consumers work on.");
     describe_gauge!("windlass_tasks_delayed", "Tasks that are not due yet.");
     describe_gauge!("windlass_tasks_dead", "Tasks that have failed for good.");
+    describe_gauge!(
+        "windlass_lane_worst_lag_strides",
+        "How late a task of the lane was handed out at worst since this leader began, in strides of its key."
+    );
     describe_gauge!("windlass_consumers", "Sessions of consumers.");
     describe_gauge!("windlass_reserves_waiting", "Reserve requests that wait for work.");
     describe_gauge!("windlass_watchers", "Those who watch submissions.");
@@ -71,7 +75,12 @@ fn describe() {
 }
 
 /// The metrics as Prometheus' text.
-pub fn render(status: &StatusInfo, order: &OrderCounters, watchers: u64) -> String {
+pub fn render(
+    status: &StatusInfo,
+    order: &OrderCounters,
+    watchers: u64,
+    worst_lags: Vec<(String, f64)>,
+) -> String {
     use metrics::{counter, gauge};
     #[expect(clippy::cast_precision_loss, reason = "gauges are floating point, and exact up to 2^53")]
     let values = [
@@ -91,6 +100,9 @@ pub fn render(status: &StatusInfo, order: &OrderCounters, watchers: u64) -> Stri
     ];
     for (name, value) in values {
         gauge!(name).set(value);
+    }
+    for (lane, lag) in worst_lags {
+        gauge!("windlass_lane_worst_lag_strides", "lane" => lane).set(lag);
     }
     counter!("windlass_log_syncs_total").absolute(order.log.syncs);
     counter!("windlass_log_records_total").absolute(order.log.records);

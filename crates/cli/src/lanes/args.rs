@@ -48,7 +48,8 @@ pub(crate) enum LanesCommand {
     },
     /// Give keys a weight that goes before their tasks' own: `windlass lanes weigh emails tenant-7=5`
     ///
-    /// It counts for tasks that are added from then on.
+    /// It counts for tasks that are added from then on; `windlass lanes relevel` applies it to those that wait. The weight of a
+    /// tenant, such as acme/=5, counts at once.
     Weigh {
         /// The lane
         lane: String,
@@ -58,6 +59,16 @@ pub(crate) enum LanesCommand {
         /// Let the tasks of this key go by their own weights again; may be given several times
         #[arg(long, value_name = "KEY")]
         unset: Vec<String>,
+    },
+    /// Limit how much may be out or handed out at a time: `windlass lanes limit emails --each-key --in-flight 2`
+    Limit(Limit),
+    /// Give the tasks that wait new levels, by the weights that their keys have by name
+    Relevel {
+        /// The lane
+        lane: String,
+        /// Only this key; may be given several times [default: all keys that have a weight by name]
+        #[arg(long, value_name = "KEY")]
+        key: Vec<String>,
     },
     /// Add tasks, and print their ids
     Add(Add),
@@ -96,6 +107,34 @@ fn key_and_weight(text: &str) -> Result<(String, f64), String> {
 }
 
 #[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("what").required(true).multiple(true).args(["in_flight", "per_second", "lift"]))]
+pub(crate) struct Limit {
+    /// The lane, whose limit it is unless another one is named
+    pub(crate) lane: String,
+    /// Of each key that has no limit by its name
+    #[arg(long, conflicts_with_all = ["each_tenant", "key"])]
+    pub(crate) each_key: bool,
+    /// Of each tenant that has no limit by its name: all its users together
+    #[arg(long, conflicts_with = "key")]
+    pub(crate) each_tenant: bool,
+    /// Of this key, or of a tenant, such as acme/; may be given several times
+    #[arg(long, value_name = "KEY")]
+    pub(crate) key: Vec<String>,
+    /// Tasks that may be with consumers at the same time; 0 hands out nothing
+    #[arg(long, value_name = "N")]
+    pub(crate) in_flight: Option<u32>,
+    /// Tasks that may be handed out a second, such as 5 or 0.2
+    #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
+    pub(crate) per_second: Option<f64>,
+    /// So many at once after a pause [default: 1]
+    #[arg(long, value_name = "N", requires = "per_second")]
+    pub(crate) burst: Option<u32>,
+    /// Lift the limit
+    #[arg(long, conflicts_with_all = ["in_flight", "per_second", "burst"])]
+    pub(crate) lift: bool,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Add {
     /// The lane
     pub(crate) lane: String,
@@ -108,7 +147,7 @@ pub(crate) struct Add {
     /// The object with what the consumer gets
     #[arg(long, value_name = "NAME", conflicts_with = "payload")]
     pub(crate) object: Option<String>,
-    /// Whose task it is: keys share the lane by weight
+    /// Whose task it is: keys share the lane by weight, and users, as in tenant/user, what their tenant gets
     #[arg(long, default_value = "")]
     pub(crate) key: String,
     /// A key of weight 2 gets twice as much as one of weight 1 [default: 1]

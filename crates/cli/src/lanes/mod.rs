@@ -2,15 +2,18 @@
 
 mod add;
 pub(crate) mod args;
+mod text;
 
 use crate::args::Global;
+use crate::bars;
 use crate::exit::{Exit, print, print_json};
-use crate::table::{age, aligned, counted, grouped};
-use args::{Lanes, LanesCommand};
-use std::fmt::Write;
+use crate::table::{counted, grouped};
+use args::{Lanes, LanesCommand, Limit};
+use text::{details_text, explained_text, list_text, print_dead};
+use windlass_client::Client;
 use windlass_client::lanes::{
-    DeadTasks, LaneChangeRequest, LaneDetails, LaneInfo, LaneListQuery, RedriveRequest, TaskExplained,
-    TaskStanding,
+    LaneChangeRequest, LaneLimitsChange, LaneListQuery, LimitInfo, RedriveRequest, RelevelRequest,
+    RelevelResponse,
 };
 
 pub(crate) async fn run(global: &Global, lanes: Lanes) -> Result<(), Exit> {
@@ -59,8 +62,13 @@ pub(crate) async fn run(global: &Global, lanes: Lanes) -> Result<(), Exit> {
         LanesCommand::Weigh { lane, weights, unset } => {
             let set = weights.into_iter().map(|(key, weight)| (key, Some(weight)));
             let weights = set.chain(unset.into_iter().map(|key| (key, None))).collect();
-            client.change_lane(&lane, &LaneChangeRequest { weights }).await?
+            client.change_lane(&lane, &LaneChangeRequest { weights, ..LaneChangeRequest::default() }).await?
         }
+        LanesCommand::Limit(limit) => {
+            let (lane, limits) = limits_of(limit);
+            client.change_lane(&lane, &LaneChangeRequest { limits, ..LaneChangeRequest::default() }).await?
+        }
+        LanesCommand::Relevel { lane, key } => return relevel(global, &client, &lane, key).await,
         LanesCommand::Show { lane } => client.lane(&lane).await?,
         LanesCommand::Pause { lane } => client.pause_lane(&lane).await?,
         LanesCommand::Resume { lane } => client.resume_lane(&lane).await?,
@@ -69,139 +77,41 @@ pub(crate) async fn run(global: &Global, lanes: Lanes) -> Result<(), Exit> {
     if global.json { print_json(&details) } else { print(details_text(&details).as_bytes()) }
 }
 
-fn list_text(lanes: &[LaneInfo]) -> String {
-    let rows: Vec<Vec<String>> = lanes
-        .iter()
-        .map(|lane| {
-            vec![
-                lane.lane.clone(),
-                state_of(lane).into(),
-                grouped(lane.waiting - lane.reserved.min(lane.waiting)),
-                grouped(lane.reserved),
-                grouped(lane.delayed),
-                grouped(lane.dead),
-                grouped(lane.done),
-                grouped(lane.keys),
-            ]
-        })
-        .collect();
-    aligned(&["LANE", "STATE", "WAITING", "OUT", "DELAYED", "DEAD", "DONE", "KEYS"], &rows)
-}
-
-const fn state_of(lane: &LaneInfo) -> &'static str {
-    match (lane.is_paused, lane.is_draining) {
-        (false, false) => "open",
-        (true, false) => "paused",
-        (false, true) => "draining",
-        (true, true) => "paused, draining",
-    }
-}
-
-fn details_text(details: &LaneDetails) -> String {
-    let lane = &details.lane;
-    let mut text = String::new();
-    let mut line = |name: &str, value: String| {
-        // Writing into a string does not fail.
-        let _ = writeln!(text, "{name:<10} {value}");
+/// The lane and the limits that are set or lifted.
+fn limits_of(it: Limit) -> (String, LaneLimitsChange) {
+    let Limit { lane, each_key, each_tenant, key, in_flight, per_second, burst, lift } = it;
+    let limit = (!lift).then_some(LimitInfo { in_flight, per_second, burst });
+    let limits = match (each_key, each_tenant, key) {
+        (true, _, _) => LaneLimitsChange { each_key: Some(limit), ..LaneLimitsChange::default() },
+        (_, true, _) => LaneLimitsChange { each_tenant: Some(limit), ..LaneLimitsChange::default() },
+        (false, false, keys) if keys.is_empty() => {
+            LaneLimitsChange { lane: Some(limit), ..LaneLimitsChange::default() }
+        }
+        (false, false, keys) => {
+            let named = keys.into_iter().map(|key| (key, limit)).collect();
+            LaneLimitsChange { named, ..LaneLimitsChange::default() }
+        }
     };
-    line("lane", lane.lane.clone());
-    line("state", state_of(lane).into());
-    line("created", format!("{} ago", age(&lane.created_at)));
-    let ready = lane.waiting - lane.reserved.min(lane.waiting);
-    line("tasks", format!("{} waiting, {} out", grouped(ready), grouped(lane.reserved)));
-    line("", format!("{} delayed, {} dead", grouped(lane.delayed), grouped(lane.dead)));
-    line("", format!("{} done of {} added", grouped(lane.done), grouped(lane.added)));
-    line("keys", format!("{} with tasks that wait", grouped(lane.keys)));
-    if !details.weights.is_empty() {
-        let weights: Vec<String> =
-            details.weights.iter().map(|(key, weight)| format!("{key}={weight}")).collect();
-        line("weights", weights.join(" "));
-    }
-    if !details.priorities.is_empty() {
-        let rows: Vec<Vec<String>> = details
-            .priorities
-            .iter()
-            .map(|it| {
-                let level = |level: &Option<String>| level.clone().unwrap_or_else(|| "-".into());
-                vec![
-                    it.priority.to_string(),
-                    grouped(it.waiting),
-                    grouped(it.reserved),
-                    grouped(it.keys),
-                    format!("{}{}", grouped(it.in_memory), if it.is_read_to_end { ", all" } else { "" }),
-                    level(&it.ack_level),
-                    level(&it.read_level),
-                    level(&it.max_level),
-                    it.virtual_time.to_string(),
-                ]
-            })
-            .collect();
-        let head = ["PRIORITY", "TASKS", "OUT", "KEYS", "IN MEMORY", "A", "R", "M", "V"];
-        let _ = write!(text, "\n{}", aligned(&head, &rows));
-    }
-    if !details.busiest.is_empty() {
-        let rows: Vec<Vec<String>> = details
-            .busiest
-            .iter()
-            .map(|it| vec![it.key.clone(), it.priority.to_string(), grouped(it.waiting)])
-            .collect();
-        let _ = write!(text, "\n{}", aligned(&["KEY", "PRIORITY", "TASKS"], &rows));
-    }
-    text
+    (lane, limits)
 }
 
-fn explained_text(it: &TaskExplained) -> String {
-    let standing = match it.standing {
-        TaskStanding::Waiting => "waiting",
-        TaskStanding::Reserved => "with a consumer",
-        TaskStanding::Delayed => "delayed",
-        TaskStanding::Dead => "dead",
-    };
-    let mut text = format!("{:<10} {}\n{:<10} {standing}: {}\n", "task", it.task, "standing", it.why);
-    let mut line = |name: &str, value: String| {
-        // Writing into a string does not fail.
-        let _ = writeln!(text, "{name:<10} {value}");
-    };
-    line("key", format!("{:?}, priority {}", it.key, it.priority));
-    if let Some(level) = &it.level {
-        line("level", format!("{level}, virtual time {}", it.virtual_time));
+async fn relevel(global: &Global, client: &Client, lane: &str, keys: Vec<String>) -> Result<(), Exit> {
+    let bar = bars::upload();
+    let mut request = RelevelRequest { keys, cursor: None };
+    let mut tasks = 0;
+    loop {
+        let done = client.relevel(lane, &request).await?;
+        tasks += done.tasks;
+        bar.set_message(format!("{} moved", grouped(tasks)));
+        match done.next {
+            Some(next) => request.cursor = Some(next),
+            None => break,
+        }
     }
-    if let Some(due_at) = &it.due_at {
-        line("due", due_at.clone());
+    bar.finish_and_clear();
+    if global.json {
+        return print_json(&RelevelResponse { tasks, next: None });
     }
-    line("added", format!("{} ago", age(&it.added_at)));
-    line("attempts", format!("{} of {} failed", it.failures, it.attempts_max));
-    if it.standing == TaskStanding::Waiting {
-        line(
-            "ahead",
-            format!("{}{}", counted(it.ahead, "task"), if it.has_more_ahead { ", and more" } else { "" }),
-        );
-    }
-    if !it.ahead_by_key.is_empty() {
-        let rows: Vec<Vec<String>> =
-            it.ahead_by_key.iter().map(|key| vec![key.key.clone(), grouped(key.waiting)]).collect();
-        let _ = write!(text, "\n{}", aligned(&["KEY", "AHEAD"], &rows));
-    }
-    text
-}
-
-fn print_dead(dead: &DeadTasks) -> Result<(), Exit> {
-    if dead.groups.is_empty() {
-        eprintln!("no dead tasks");
-        return Ok(());
-    }
-    let rows: Vec<Vec<String>> = dead
-        .groups
-        .iter()
-        .map(|group| {
-            let example = group.examples.first().map(ToString::to_string).unwrap_or_default();
-            let reason = group.reason.lines().next().unwrap_or_default();
-            vec![grouped(group.tasks), age(&group.last_at), example, reason.to_owned()]
-        })
-        .collect();
-    print(aligned(&["TASKS", "LAST", "SUCH AS", "REASON"], &rows).as_bytes())?;
-    if dead.has_more {
-        eprintln!("there are more: these are of the first {}", counted(dead.looked_at, "dead task"));
-    }
+    eprintln!("{} moved to another level", counted(tasks, "task"));
     Ok(())
 }

@@ -134,7 +134,7 @@ impl Rank {
     }
 
     /// How far everything is done in the queue around a key.
-    pub(super) fn acked_around(&self, key: &str) -> Option<Level> {
+    pub fn acked_around(&self, key: &str) -> Option<Level> {
         match tenant_of(key) {
             Some(tenant) => self.tenants.get(tenant)?.row.acked,
             None => self.row.acked,

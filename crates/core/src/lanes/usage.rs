@@ -1,4 +1,4 @@
-//! Usage: which keys a lane handed out lately, as averages over one, five and fifteen minutes.
+//! Usage: which keys and tenants a lane handed out lately, as averages over one, five and fifteen minutes.
 //!
 //! Each hand-out counts for less as time passes, as in a machine's load averages; so an average costs one number, and nothing has
 //! to be moved while nobody asks.
@@ -6,6 +6,7 @@
 //! Invariants
 //! - At most so many keys are remembered; of more, those with the smallest shares are added up under no name.
 
+use super::levels::tenant_of;
 use crate::limits::LANE_USAGE_KEYS_MAX;
 use crate::time::At;
 use std::collections::BTreeMap;
@@ -52,9 +53,16 @@ pub struct KeyShare {
 }
 
 impl Usage {
-    /// A task of a key is handed out.
+    /// A task of a key is handed out, and counts for its tenant too.
     pub fn count(&mut self, key: &Arc<str>, now: At) {
         self.all.count(now);
+        self.count_one(key, now);
+        if let Some(tenant) = tenant_of(key) {
+            self.count_one(&tenant.into(), now);
+        }
+    }
+
+    fn count_one(&mut self, key: &Arc<str>, now: At) {
         if let Some(averages) = self.keys.get_mut(key) {
             return averages.count(now);
         }

@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::IntoResponse;
 use windlass_api::lanes::{
     AddTasksRequest, AddTasksResponse, DeadTasks, LaneChangeRequest, LaneDetails, LaneListQuery, LanePage,
-    RedriveRequest, RedriveResponse, TaskExplained,
+    RedriveRequest, RedriveResponse, RelevelRequest, RelevelResponse, TaskExplained,
 };
 use windlass_api::problem::{Problem, ProblemCode};
 
@@ -50,7 +50,7 @@ pub(super) async fn create(
     Ok(Json(service.set_lane(lane, LaneChange::Create).await?))
 }
 
-/// Sets weights of a lane's keys, for tasks that are added from then on.
+/// Sets weights of a lane's keys, for tasks that are added from then on, and limits.
 #[utoipa::path(
     patch, path = "/v1/lanes/{lane}", tag = "lanes", params(("lane" = String, Path, description = "The lane's name.")),
     request_body = LaneChangeRequest, responses((status = 200, body = LaneDetails))
@@ -60,7 +60,7 @@ pub(super) async fn change(
     Path(lane): Path<String>,
     JsonBody(request): JsonBody<LaneChangeRequest>,
 ) -> Answer<Json<LaneDetails>> {
-    Ok(Json(service.weigh_keys(lane, request).await?))
+    Ok(Json(service.change_lane(lane, request).await?))
 }
 
 /// Hands out nothing more of a lane, over restarts too; what is out goes on.
@@ -139,6 +139,21 @@ pub(super) async fn explain(
     let explaining = service.clone();
     let explained = tokio::task::spawn_blocking(move || explaining.explain_task(&lane, id)).await;
     Ok(Json(explained.map_err(|error| Problem::new(ProblemCode::Internal, error.to_string()))??))
+}
+
+/// Gives waiting tasks of keys new levels, by the weights that the keys have by name; some at a time.
+#[utoipa::path(
+    post, path = "/v1/lanes/{lane}/relevel", tag = "lanes", request_body = RelevelRequest,
+    params(("lane" = String, Path, description = "The lane's name.")),
+    responses((status = 200, body = RelevelResponse))
+)]
+pub(super) async fn relevel(
+    State(service): State<Service>,
+    Path(lane): Path<String>,
+    JsonBody(request): JsonBody<RelevelRequest>,
+) -> Answer<Json<RelevelResponse>> {
+    service.freshen(None).await?;
+    Ok(Json(service.relevel(&lane, request).await?))
 }
 
 /// Shows the tasks of a lane that have failed for good, grouped by reason.

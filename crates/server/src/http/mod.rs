@@ -84,6 +84,7 @@ pub fn router(service: Service) -> Router {
         .routes(routes!(lanes::explain))
         .routes(routes!(lanes::dead))
         .routes(routes!(lanes::redrive))
+        .routes(routes!(lanes::relevel))
         .routes(routes!(weights::list))
         .routes(routes!(weights::show, weights::weigh))
         .routes(routes!(events::events))

@@ -35,6 +35,11 @@ pub(super) async fn ready(State(service): State<Service>) -> (StatusCode, &'stat
 /// The metrics in Prometheus' text format.
 pub(super) async fn metrics(State(service): State<Service>) -> Answer<impl IntoResponse> {
     let status = service.status().await?;
-    let text = measured::render(&status, &service.order().counters(), service.announcer().watchers());
+    let text = measured::render(
+        &status,
+        &service.order().counters(),
+        service.announcer().watchers(),
+        service.worst_lags(),
+    );
     Ok(([("content-type", "text/plain; version=0.0.4")], text))
 }

@@ -1,15 +1,19 @@
-//! Where a task of a lane stands, and what is ahead of it.
+//! Where a task of a lane stands, what is ahead of it, and what is in its way.
 
 use super::Service;
+use super::lane_look::blocks_of;
 use super::lanes::unknown_lane;
-use crate::limits::{LANE_KEYS_SHOWN, TASKS_AHEAD_COUNTED_MAX};
+use crate::limits::{LANE_KEYS_LOOKED_AT_MAX, LANE_KEYS_SHOWN, TASKS_AHEAD_COUNTED_MAX};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use windlass_api::json::time_text;
 use windlass_api::lanes::{LaneKeyInfo, TaskExplained, TaskStanding};
 use windlass_api::problem::{Problem, ProblemCode};
 use windlass_core::lanes::acks::levels_above;
-use windlass_core::lanes::levels::{Level, QueueName, RankName};
+use windlass_core::lanes::levels::{Level, QueueName, RankName, tenant_of};
 use windlass_core::lanes::listing;
+use windlass_core::lanes::ranks::Rank;
+use windlass_core::lanes::shares::KeyRow;
 use windlass_core::lanes::tasks::{Standing, Task, TaskId};
 
 /// What the machine knows of a task and of its lane.
@@ -18,26 +22,51 @@ struct Known {
     is_paused: bool,
     /// Higher priorities, and their tasks that wait or are with consumers.
     higher: Vec<(u8, u64)>,
+    /// How far everything is done in the queue that it stands in, and in its rank.
     acked: Option<Level>,
+    rank_acked: Option<Level>,
     virtual_time: u64,
+    /// How far apart the turns of its tenant are.
+    tenant_stride: u64,
+}
+
+/// What the leader knows of it.
+struct Seen {
+    is_out: bool,
+    virtual_time: u64,
+    /// Where its tenant's next task stands.
+    turn: Option<u64>,
+}
+
+/// Tasks by key or tenant.
+type ByKey = BTreeMap<Arc<str>, u64>;
+
+/// Tasks ahead of one.
+struct Ahead {
+    /// Where it stands in its rank.
+    pass: u64,
+    /// Of its own key, or of its tenant.
+    own: u64,
+    all: u64,
+    has_more: bool,
+    by_key: Vec<LaneKeyInfo>,
 }
 
 impl Service {
     /// Explains a task that is not done.
     pub fn explain_task(&self, lane: &str, id: TaskId) -> Result<TaskExplained, Problem> {
-        let Known { task, is_paused, higher, acked, virtual_time } = self.known_of_task(lane, id)?;
+        let known = self.known_of_task(lane, id)?;
+        let task = &known.task;
         let rank = RankName { lane: task.lane, priority: task.priority };
-        let look = |rank| self.dispatcher().look_at_lanes(|desk, _| desk.look(rank)).flatten();
-        let seen = look(rank);
-        let is_out = self.dispatcher().look_at_lanes(|desk, _| desk.is_out(id)).unwrap_or(false);
+        let seen = self.seen_of_task(rank, id, &known);
         let mut explained = TaskExplained {
             task: id,
-            key: task.key,
+            key: task.key.clone(),
             priority: task.priority,
             standing: TaskStanding::Waiting,
             why: String::new(),
             level: None,
-            virtual_time: seen.map_or(virtual_time, |seen| seen.virtual_time.max(virtual_time)),
+            virtual_time: seen.virtual_time,
             due_at: None,
             added_at: time_text(task.added_at),
             failures: task.failures,
@@ -45,6 +74,8 @@ impl Service {
             ahead: 0,
             has_more_ahead: false,
             ahead_by_key: Vec::new(),
+            blocked_by: Vec::new(),
+            wait_bound: None,
         };
         match task.standing {
             Standing::Dead => {
@@ -59,7 +90,7 @@ impl Service {
                     _ => "its last attempt has failed, and the next one is not due yet".into(),
                 };
             }
-            Standing::Waiting { pass } if is_out => {
+            Standing::Waiting { pass } if seen.is_out => {
                 explained.standing = TaskStanding::Reserved;
                 explained.level = Some(Level { pass, id }.to_string());
                 explained.why = "a consumer works on it".into();
@@ -67,22 +98,52 @@ impl Service {
             Standing::Waiting { pass } => {
                 let level = Level { pass, id };
                 explained.level = Some(level.to_string());
-                self.count_ahead(&mut explained, rank, acked, level);
-                explained.ahead += higher
-                    .into_iter()
-                    .map(|(priority, waiting)| {
-                        let seen = look(RankName { priority, ..rank });
-                        waiting.saturating_sub(seen.map_or(0, |seen| seen.out as u64))
-                    })
-                    .sum::<u64>();
-                explained.why = match (is_paused, explained.ahead) {
-                    (true, _) => "the lane is paused; resume it".into(),
-                    (false, 0) => "it goes to the next consumer that asks".into(),
-                    (false, _) => "others go first".into(),
-                };
+                self.explain_wait(&mut explained, rank, &known, &seen, level);
             }
         }
         Ok(explained)
+    }
+
+    fn explain_wait(
+        &self,
+        explained: &mut TaskExplained,
+        rank: RankName,
+        known: &Known,
+        seen: &Seen,
+        level: Level,
+    ) {
+        let ahead = self.count_ahead(rank, known, seen, level);
+        if !ahead.has_more {
+            let distance = ahead.pass.saturating_sub(seen.virtual_time);
+            explained.wait_bound =
+                self.bound(rank, &known.task.key, distance).map(|others| others + ahead.own);
+        }
+        let of_higher = known.higher.iter().map(|(priority, waiting)| {
+            let name = RankName { priority: *priority, ..rank };
+            let out = self.dispatcher().look_at_lanes(|desk, _| desk.look(name).map_or(0, |seen| seen.out));
+            waiting.saturating_sub(out.unwrap_or(0) as u64)
+        });
+        explained.ahead = ahead.all + of_higher.sum::<u64>();
+        explained.has_more_ahead = ahead.has_more;
+        explained.ahead_by_key = ahead.by_key;
+        let blocked = |desk: &_, now| blocks_of(desk, rank.lane, &known.task.key, now);
+        explained.blocked_by = self.dispatcher().look_at_lanes(blocked).unwrap_or_default();
+        explained.why = match (known.is_paused, explained.blocked_by.first(), explained.ahead) {
+            (true, _, _) => "the lane is paused; resume it".into(),
+            (false, Some(block), _) => block.why.clone(),
+            (false, None, 0) => "it goes to the next consumer that asks".into(),
+            (false, None, _) => "others go first".into(),
+        };
+    }
+
+    fn seen_of_task(&self, rank: RankName, id: TaskId, known: &Known) -> Seen {
+        let seen = self.dispatcher().look_at_lanes(|desk, _| {
+            let turn = tenant_of(&known.task.key).and_then(|tenant| desk.turn_of(rank, tenant));
+            let virtual_time = desk.look(rank).map_or(0, |seen| seen.virtual_time);
+            (desk.is_out(id), virtual_time, turn.map(|level| level.pass))
+        });
+        let (is_out, virtual_time, turn) = seen.unwrap_or((false, 0, None));
+        Seen { is_out, virtual_time: virtual_time.max(known.virtual_time), turn }
     }
 
     fn known_of_task(&self, lane: &str, id: TaskId) -> Result<Known, Problem> {
@@ -92,10 +153,14 @@ impl Service {
             Some(task.map(|task| {
                 let higher = lane.ranks().filter(|(priority, _)| *priority > task.priority);
                 let higher = higher.map(|(priority, rank)| (priority, rank.row().waiting)).collect();
-                let own = lane.ranks().find(|(priority, _)| *priority == task.priority);
-                let row = own.map(|(_, rank)| *rank.row()).unwrap_or_default();
+                let own = lane.ranks().find(|(priority, _)| *priority == task.priority).map(|(_, rank)| rank);
+                let acked = own.and_then(|rank| rank.acked_around(&task.key));
+                let rank_acked = own.and_then(|rank| rank.row().acked);
+                let virtual_time = own.map_or(0, |rank| rank.row().virtual_time);
                 let is_paused = lane.row().is_paused;
-                Known { task, is_paused, higher, acked: row.acked, virtual_time: row.virtual_time }
+                let tenant_stride =
+                    tenant_of(&task.key).map_or(0, |name| lane.row().tenant_stride(name).into());
+                Known { task, is_paused, higher, acked, rank_acked, virtual_time, tenant_stride }
             }))
         });
         known.ok_or_else(|| unknown_lane(lane))?.ok_or_else(|| {
@@ -104,28 +169,96 @@ impl Service {
         })
     }
 
-    /// Counts the tasks of a rank below a level, but for those that are with consumers.
-    fn count_ahead(&self, explained: &mut TaskExplained, rank: RankName, acked: Option<Level>, level: Level) {
-        let mut by_key: BTreeMap<std::sync::Arc<str>, u64> = BTreeMap::new();
-        let rows = levels_above(&QueueName::of_rank(rank), acked, |table, range| {
-            self.order().committed().scan(table, range)
-        });
-        let out = self.dispatcher().look_at_lanes(|desk, _| desk.out_of(rank)).unwrap_or_default();
-        for placed in rows.take_while(|placed| placed.level < level).filter(|it| !out.contains(&it.level.id))
-        {
-            if explained.ahead == TASKS_AHEAD_COUNTED_MAX {
-                explained.has_more_ahead = true;
-                break;
+    /// Counts the tasks that go before one as things are, but for those that are with consumers, and those of keys at their
+    /// limits.
+    fn count_ahead(&self, rank: RankName, known: &Known, seen: &Seen, level: Level) -> Ahead {
+        let key = &known.task.key;
+        let Some(turn) = seen.turn else {
+            let (mut by_key, has_more) = self.tasks_below(&QueueName::of_rank(rank), known.acked, level);
+            let own = by_key.get(&**key).copied().unwrap_or(0);
+            self.add_tenants(&mut by_key, rank, level, None);
+            return self.ahead_of(rank, key, level.pass, own, by_key, has_more);
+        };
+        let tenant = tenant_of(key).unwrap_or(key);
+        let (of_tenant, has_more_own) = self.tasks_below(&QueueName::around(rank, key), known.acked, level);
+        let own = of_tenant.values().sum();
+        let pass = turn.saturating_add(u64::saturating_mul(own, known.tenant_stride));
+        let level = Level { pass, ..level };
+        let (mut by_key, has_more) = self.tasks_below(&QueueName::of_rank(rank), known.rank_acked, level);
+        self.add_tenants(&mut by_key, rank, level, Some(tenant));
+        by_key.insert(tenant.into(), own);
+        self.ahead_of(rank, tenant, pass, own, by_key, has_more || has_more_own)
+    }
+
+    /// The tasks of a queue below a level, by key, and whether there are more than are counted.
+    fn tasks_below(&self, queue: &QueueName, acked: Option<Level>, level: Level) -> (ByKey, bool) {
+        let mut by_key = ByKey::new();
+        let rows = levels_above(queue, acked, |table, range| self.order().committed().scan(table, range));
+        let out = self.dispatcher().look_at_lanes(|desk, _| desk.out_of(queue.rank)).unwrap_or_default();
+        let rows = rows.take_while(|placed| placed.level < level).filter(|it| !out.contains(&it.level.id));
+        for (counted, placed) in rows.enumerate() {
+            if counted == TASKS_AHEAD_COUNTED_MAX {
+                return (by_key, true);
             }
-            explained.ahead += 1;
             *by_key.entry(placed.key).or_default() += 1;
         }
+        (by_key, false)
+    }
+
+    /// Adds the turns that tenants have before a level.
+    fn add_tenants(&self, by_key: &mut ByKey, name: RankName, level: Level, but: Option<&str>) {
+        let tenants: Vec<(Arc<str>, KeyRow)> = self.order().read(|machine| {
+            let Some(rank) = machine.lanes().rank(name) else { return Vec::new() };
+            let tenants = rank.tenants().filter(|(tenant, _)| Some(*tenant) != but);
+            let accounts =
+                tenants.filter_map(|(tenant, _)| Some((tenant.into(), *rank.shares().get(tenant)?)));
+            accounts.filter(|(_, row)| row.waiting > 0).take(LANE_KEYS_LOOKED_AT_MAX).collect()
+        });
+        self.dispatcher().look_at_lanes(|desk, _| {
+            for (tenant, row) in tenants {
+                let turn = desk.turn_of(name, &tenant).filter(|turn| *turn < level);
+                let Some(turn) = turn else { continue };
+                let turns = (level.pass - turn.pass) / u64::from(row.weight().stride()) + 1;
+                by_key.insert(tenant, turns.min(row.waiting.into()));
+            }
+        });
+    }
+
+    /// `own` is the name of the task's key or tenant.
+    fn ahead_of(
+        &self,
+        rank: RankName,
+        own_name: &str,
+        pass: u64,
+        own: u64,
+        mut by_key: ByKey,
+        has_more: bool,
+    ) -> Ahead {
+        self.dispatcher().look_at_lanes(|desk, now| {
+            by_key.retain(|key, _| **key == *own_name || !desk.is_blocked(rank.lane, key, now));
+        });
+        by_key.retain(|_, tasks| *tasks > 0);
+        let all = by_key.values().sum();
         let mut by_key: Vec<LaneKeyInfo> = by_key
             .into_iter()
             .map(|(key, waiting)| LaneKeyInfo { key: (*key).into(), priority: rank.priority, waiting })
             .collect();
         by_key.sort_by(|a, b| b.waiting.cmp(&a.waiting).then_with(|| a.key.cmp(&b.key)));
         by_key.truncate(LANE_KEYS_SHOWN);
-        explained.ahead_by_key = by_key;
+        Ahead { pass, own, all, has_more, by_key }
+    }
+
+    /// How many tasks of other keys and tenants go at most before one that stands this far behind the virtual time.
+    fn bound(&self, name: RankName, key: &str, distance: u64) -> Option<u64> {
+        let own = tenant_of(key).unwrap_or(key);
+        let sum = |rank: &Rank| {
+            let waiting = rank.shares().iter().filter(|(other, row)| row.waiting > 0 && *other != own);
+            let turns = waiting.map(|(_, row)| distance / u64::from(row.weight().stride()) + 1);
+            turns.fold(0, u64::saturating_add)
+        };
+        self.order().read(|machine| {
+            let rank = machine.lanes().rank(name)?;
+            (rank.shares().waiting_len() <= LANE_KEYS_LOOKED_AT_MAX).then(|| sum(rank))
+        })
     }
 }

@@ -1,31 +1,25 @@
-//! The lanes room's verbs: create, show, list, pause, resume, drain; add tasks; dead ones, and redrive.
+//! The lanes room's verbs: create, pause, resume, drain; add tasks; dead ones, and redrive.
 
 use super::Service;
-use super::batch::{page_limit, unexpected};
-use crate::limits::{
-    DEAD_EXAMPLES, DEAD_GROUPS_MAX, DEAD_LOOKED_AT_MAX, LANE_KEYS_LOOKED_AT_MAX, LANE_KEYS_SHOWN,
-};
+use super::batch::unexpected;
+use crate::limits::{DEAD_EXAMPLES, DEAD_GROUPS_MAX, DEAD_LOOKED_AT_MAX};
 use crate::roles::dispatcher::Event;
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock};
 use windlass_api::json::time_text;
 use windlass_api::lanes::{
-    AddTasksRequest, AddTasksResponse, DeadGroup, DeadTasks, LaneChangeRequest, LaneDetails, LaneInfo,
-    LaneKeyInfo, LaneListQuery, LanePage, LanePriorityInfo, RedriveRequest, RedriveResponse, TaskRequest,
+    AddTasksRequest, AddTasksResponse, DeadGroup, DeadTasks, LaneDetails, RedriveRequest, RedriveResponse,
+    TaskRequest,
 };
 use windlass_api::problem::{Problem, ProblemCode};
 use windlass_core::entry::{Command, Outcome, Refusal};
 use windlass_core::ids::ChunkName;
-use windlass_core::lanes::desk::RankSeen;
 use windlass_core::lanes::levels::{LaneNumber, Level, RankName, Weight};
 use windlass_core::lanes::listing::{self, dead_after};
 use windlass_core::lanes::open::SetLane;
-use windlass_core::lanes::ranks::Rank;
 use windlass_core::lanes::reader::Placed;
 use windlass_core::lanes::redrive::Redrive;
-use windlass_core::lanes::state::Lane;
 use windlass_core::lanes::tasks::{AddTasks, NewTask, Payload, Standing, Task, TaskId};
-use windlass_core::lanes::weigh::WeighKeys;
 use windlass_core::limits::{ATTEMPTS_MAX_DEFAULT, RETRY_DELAY_MS_DEFAULT, TASKS_PER_ADD_MAX};
 use windlass_core::tables::{Table, Tables};
 use windlass_core::time::At;
@@ -81,56 +75,6 @@ impl Service {
             Outcome::LaneSet => self.lane(&lane),
             other => Err(unexpected(&other)),
         }
-    }
-
-    /// Sets weights of a lane's keys.
-    pub async fn weigh_keys(&self, lane: String, request: LaneChangeRequest) -> Result<LaneDetails, Problem> {
-        let weights = request.weights.into_iter().map(|(key, weight)| match weight {
-            Some(weight) => Weight::of(weight).map(|weight| (key, Some(weight))),
-            None => Ok((key, None)),
-        });
-        let weights = weights.collect::<Result<_, _>>().map_err(invalid)?;
-        match self.propose(Command::WeighKeys(WeighKeys { lane: lane.clone(), weights })).await? {
-            Outcome::LaneSet => self.lane(&lane),
-            other => Err(unexpected(&other)),
-        }
-    }
-
-    /// A lane as this node knows it.
-    pub fn lane(&self, name: &str) -> Result<LaneDetails, Problem> {
-        let lane = self.order().read(|machine| machine.lanes().by_name(name).map(lane_seen));
-        let LaneSeen { number, mut info, ranks, mut busiest, weights } =
-            lane.ok_or_else(|| unknown_lane(name))?;
-        let priorities = ranks.into_iter().map(|mut rank| {
-            let name = RankName { lane: number, priority: rank.priority };
-            if let Some(seen) = self.dispatcher().look_at_lanes(|desk, _| desk.look(name)).flatten() {
-                add_seen(&mut rank, seen);
-            }
-            info.reserved += rank.reserved;
-            rank
-        });
-        let priorities = priorities.collect();
-        busiest.sort_by(|a, b| b.waiting.cmp(&a.waiting).then_with(|| a.key.cmp(&b.key)));
-        busiest.truncate(LANE_KEYS_SHOWN);
-        Ok(LaneDetails { lane: info, priorities, busiest, weights })
-    }
-
-    /// A page of lanes as this node knows them.
-    pub fn lanes(&self, query: &LaneListQuery) -> Result<LanePage, Problem> {
-        let limit = page_limit(query.limit)?;
-        let after = query.cursor.as_deref().unwrap_or("");
-        let mut items: Vec<(LaneNumber, LaneInfo)> = self.order().read(|machine| {
-            let behind = machine.lanes().all().filter(|lane| lane.name() > after);
-            behind.take(limit + 1).map(|lane| (lane.row().number, info_of(lane))).collect()
-        });
-        let next = (items.len() > limit).then(|| items[limit - 1].1.lane.clone());
-        items.truncate(limit);
-        let items = items.into_iter().map(|(number, mut info)| {
-            let reserved = self.dispatcher().look_at_lanes(|desk, _| desk.out_len_of(number));
-            info.reserved = reserved.unwrap_or(0) as u64;
-            info
-        });
-        Ok(LanePage { items: items.collect(), next })
     }
 
     /// Adds tasks to a lane.
@@ -279,97 +223,12 @@ impl Service {
     }
 }
 
-fn invalid(problem: String) -> Problem {
+pub(super) fn invalid(problem: String) -> Problem {
     Problem::new(ProblemCode::InvalidRequest, problem)
 }
 
 pub(super) fn unknown_lane(name: &str) -> Problem {
     super::problem_of_refusal(&Refusal::LaneUnknown { lane: name.to_owned() })
-}
-
-/// What the machine knows of a lane.
-struct LaneSeen {
-    number: LaneNumber,
-    info: LaneInfo,
-    ranks: Vec<LanePriorityInfo>,
-    busiest: Vec<LaneKeyInfo>,
-    weights: BTreeMap<String, f64>,
-}
-
-fn lane_seen(lane: &Lane) -> LaneSeen {
-    let mut busiest: Vec<LaneKeyInfo> = Vec::new();
-    for (priority, rank) in lane.ranks() {
-        let looked_at = rank.shares().iter().take(LANE_KEYS_LOOKED_AT_MAX);
-        let mut keys: Vec<(u32, &str)> =
-            looked_at.filter(|(_, row)| row.waiting > 0).map(|(key, row)| (row.waiting, key)).collect();
-        let shown = keys.len().min(LANE_KEYS_SHOWN);
-        if shown > 0 {
-            keys.select_nth_unstable_by(shown - 1, |a, b| b.cmp(a));
-        }
-        let of_rank = keys[..shown].iter();
-        busiest.extend(of_rank.map(|(waiting, key)| LaneKeyInfo {
-            key: (*key).into(),
-            priority,
-            waiting: (*waiting).into(),
-        }));
-    }
-    let ranks = lane.ranks().rev().map(|(priority, rank)| priority_of(priority, rank)).collect();
-    let weights = lane.row().weights.iter().map(|(key, weight)| (key.clone(), weight.as_f64())).collect();
-    LaneSeen { number: lane.row().number, info: info_of(lane), ranks, busiest, weights }
-}
-
-fn info_of(lane: &Lane) -> LaneInfo {
-    let row = lane.row();
-    let mut info = LaneInfo {
-        lane: lane.name().to_owned(),
-        created_at: time_text(row.created_at),
-        is_paused: row.is_paused,
-        is_draining: row.is_draining,
-        waiting: 0,
-        reserved: 0,
-        delayed: 0,
-        dead: 0,
-        added: 0,
-        done: 0,
-        keys: 0,
-    };
-    for (_, rank) in lane.ranks() {
-        let row = rank.row();
-        info.waiting += row.waiting;
-        info.delayed += row.delayed;
-        info.dead += row.dead;
-        info.added += row.added;
-        info.done += row.done;
-        info.keys += rank.shares().waiting_len() as u64;
-    }
-    info
-}
-
-fn priority_of(priority: u8, rank: &Rank) -> LanePriorityInfo {
-    let row = rank.row();
-    let text = |level: Option<Level>| level.map(|level| level.to_string());
-    LanePriorityInfo {
-        priority,
-        waiting: row.waiting,
-        reserved: 0,
-        delayed: row.delayed,
-        dead: row.dead,
-        keys: rank.shares().waiting_len() as u64,
-        ack_level: text(row.acked),
-        read_level: None,
-        max_level: text(row.highest),
-        virtual_time: row.virtual_time,
-        in_memory: 0,
-        is_read_to_end: false,
-    }
-}
-
-fn add_seen(info: &mut LanePriorityInfo, seen: RankSeen) {
-    info.reserved = seen.out as u64;
-    info.read_level = seen.read_to.map(|level| level.to_string());
-    info.virtual_time = seen.virtual_time.max(info.virtual_time);
-    info.in_memory = seen.ready as u64;
-    info.is_read_to_end = seen.is_at_end;
 }
 
 /// A task as the machine takes it.

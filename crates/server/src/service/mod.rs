@@ -4,6 +4,8 @@ pub mod abouts;
 pub mod batch;
 pub mod bulk;
 pub mod explain;
+mod lane_change;
+mod lane_look;
 mod lane_task;
 pub mod lanes;
 pub mod overview;

@@ -63,9 +63,22 @@ impl Desk {
         blocks
     }
 
+    /// Whether a limit is in the way of a key, apart from that of the lane.
+    pub fn is_blocked(&self, lane: LaneNumber, key: &str, now: At) -> bool {
+        let meters = self.lanes.get(&lane).map(|lane| &lane.meters).filter(|meters| !meters.is_off());
+        let names = [tenant_of(key), Some(key)];
+        meters
+            .is_some_and(|meters| names.into_iter().flatten().any(|it| meters.block(Some(it), now).is_some()))
+    }
+
     /// The shares that keys had of what a lane handed out, and how late a task was at worst.
     pub fn usage(&self, lane: LaneNumber) -> Option<(&Usage, f64)> {
         self.lanes.get(&lane).map(|lane| (&lane.usage, lane.worst_lag))
+    }
+
+    /// How late a task of each lane was handed out at worst, in strides of its key.
+    pub fn worst_lags(&self) -> Vec<(String, f64)> {
+        self.lanes.values().map(|lane| (lane.name.clone(), lane.worst_lag)).collect()
     }
 
     /// The turn of a tenant: where its next task stands in the rank.

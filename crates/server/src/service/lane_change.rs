@@ -1,0 +1,155 @@
+//! Weights and limits of lanes and keys, and levels that are given anew.
+
+use super::Service;
+use super::batch::unexpected;
+use super::lanes::{invalid, unknown_lane};
+use crate::limits::RELEVEL_STEPS_PER_REQUEST;
+use minicbor::{Decode, Encode};
+use windlass_api::lanes::{
+    LaneChangeRequest, LaneDetails, LaneLimitsChange, LimitInfo, RelevelRequest, RelevelResponse,
+};
+use windlass_api::problem::Problem;
+use windlass_core::entry::{Command, Outcome};
+use windlass_core::lanes::levels::{Weight, is_tenant};
+use windlass_core::lanes::limiting::{Limit, LimitLane, Rate, Scope, SetLimit};
+use windlass_core::lanes::relevel::{Relevel, RelevelFrom, Releveled};
+use windlass_core::lanes::weigh::WeighKeys;
+
+/// Where a request to relevel goes on.
+#[derive(Debug, Clone, Encode, Decode)]
+struct Cursor {
+    #[n(0)]
+    priority: u8,
+    #[n(1)]
+    key: String,
+    #[n(2)]
+    from: Option<RelevelFrom>,
+}
+
+impl Service {
+    /// Sets weights and limits of a lane and its keys.
+    pub async fn change_lane(
+        &self,
+        lane: String,
+        request: LaneChangeRequest,
+    ) -> Result<LaneDetails, Problem> {
+        let weights = request.weights.into_iter().map(|(key, weight)| match weight {
+            Some(weight) => Weight::of(weight).map(|weight| (key, Some(weight))),
+            None => Ok((key, None)),
+        });
+        let weights: std::collections::BTreeMap<_, _> = weights.collect::<Result<_, _>>().map_err(invalid)?;
+        let set = limits_to_set(request.limits).map_err(invalid)?;
+        let mut commands = Vec::new();
+        if !weights.is_empty() {
+            commands.push(Command::WeighKeys(WeighKeys { lane: lane.clone(), weights }));
+        }
+        if !set.is_empty() {
+            commands.push(Command::LimitLane(LimitLane { lane: lane.clone(), set }));
+        }
+        for command in commands {
+            match self.propose(command).await? {
+                Outcome::LaneSet => {}
+                other => return Err(unexpected(&other)),
+            }
+        }
+        self.lane(&lane)
+    }
+
+    /// Gives waiting tasks of keys new levels by the weights of their names, some at a time.
+    pub async fn relevel(&self, lane: &str, request: RelevelRequest) -> Result<RelevelResponse, Problem> {
+        let mut to_do = self.keys_to_relevel(lane, &request)?;
+        let mut tasks = 0;
+        for _ in 0..RELEVEL_STEPS_PER_REQUEST {
+            let Some(Cursor { priority, key, from }) = to_do.pop() else { break };
+            let stamp = [(priority, key.as_str())];
+            let handed_out = self.dispatcher().look_at_lanes(|desk, _| desk.handed_out(lane, stamp));
+            let handed_out = handed_out.unwrap_or_default();
+            let step = Relevel { lane: lane.to_owned(), priority, key: key.clone(), from, handed_out };
+            let Releveled { tasks: moved, next } = match self.propose(Command::Relevel(step)).await? {
+                Outcome::Releveled(releveled) => releveled,
+                other => return Err(unexpected(&other)),
+            };
+            tasks += moved;
+            to_do.extend(next.map(|from| Cursor { priority, key, from: Some(from) }));
+        }
+        Ok(RelevelResponse { tasks, next: to_do.last().map(Cursor::text) })
+    }
+
+    /// The keys that are still to be done, the next one last.
+    fn keys_to_relevel(&self, lane: &str, request: &RelevelRequest) -> Result<Vec<Cursor>, Problem> {
+        let known = self.order().read(|machine| {
+            let lane = machine.lanes().by_name(lane)?;
+            let priorities: Vec<u8> = lane.ranks().map(|(priority, _)| priority).collect();
+            Some((priorities, lane.row().weights.keys().cloned().collect::<Vec<_>>()))
+        });
+        let (priorities, weighed) = known.ok_or_else(|| unknown_lane(lane))?;
+        let keys = if request.keys.is_empty() { weighed } else { request.keys.clone() };
+        // The weight of a tenant counts at once.
+        let mut keys: Vec<String> = keys.into_iter().filter(|key| !is_tenant(key)).collect();
+        keys.sort_unstable();
+        let of_key = |key: &String| {
+            priorities
+                .iter()
+                .map(|priority| Cursor { priority: *priority, key: key.clone(), from: None })
+                .collect::<Vec<_>>()
+        };
+        let mut all: Vec<Cursor> = keys.iter().flat_map(of_key).collect();
+        if let Some(text) = &request.cursor {
+            let problem = || invalid("`cursor` is the `next` of an answer before".to_owned());
+            let cursor = Cursor::from_text(text).ok_or_else(problem)?;
+            all.retain(|it| (&it.key, it.priority) > (&cursor.key, cursor.priority));
+            all.insert(0, cursor);
+        }
+        all.reverse();
+        Ok(all)
+    }
+}
+
+impl Cursor {
+    fn text(&self) -> String {
+        let bytes = minicbor::to_vec(self).expect("encoding into memory does not fail");
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    fn from_text(text: &str) -> Option<Cursor> {
+        let pairs = text.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).ok());
+        let bytes = pairs.map(|pair| u8::from_str_radix(pair?, 16).ok()).collect::<Option<Vec<u8>>>()?;
+        minicbor::decode(&bytes).ok()
+    }
+}
+
+fn limits_to_set(change: LaneLimitsChange) -> Result<Vec<SetLimit>, String> {
+    let LaneLimitsChange { lane, each_key, each_tenant, named } = change;
+    let of_all = [(Scope::Lane, lane), (Scope::EachKey, each_key), (Scope::EachTenant, each_tenant)];
+    let of_all = of_all.into_iter().filter_map(|(scope, limit)| Some((scope, limit?)));
+    let named = named.into_iter().map(|(name, limit)| (Scope::Named(name), limit));
+    let set = of_all.chain(named).map(|(scope, limit)| {
+        let limit = limit.map(limit_to_set).transpose()?;
+        Ok(SetLimit { scope, limit })
+    });
+    set.collect()
+}
+
+fn limit_to_set(limit: LimitInfo) -> Result<Limit, String> {
+    let rate = match (limit.per_second, limit.burst) {
+        (Some(per_second), burst) => Some(Rate::of(per_second, burst)?),
+        (None, Some(_)) => return Err("`burst` goes with `per_second`".into()),
+        (None, None) => None,
+    };
+    Ok(Limit { in_flight: limit.in_flight, rate })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_is_read_back_and_nonsense_is_none() {
+        let cursor = Cursor { priority: 3, key: "acme/bob".into(), from: None };
+        let again = Cursor::from_text(&cursor.text()).expect("it is one");
+        assert_eq!((again.priority, again.key), (3, "acme/bob".into()));
+        for text in ["", "zz", "f", "ffff", "é", &cursor.text()[2..]] {
+            assert!(Cursor::from_text(text).is_none(), "{text}");
+        }
+    }
+}

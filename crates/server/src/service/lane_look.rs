@@ -1,0 +1,240 @@
+//! What is seen of lanes: their depth, their keys and what those get, how far they are read and done.
+
+use super::Service;
+use super::batch::page_limit;
+use super::lanes::unknown_lane;
+use crate::limits::{LANE_KEYS_LOOKED_AT_MAX, LANE_KEYS_SHOWN};
+use std::collections::{BTreeMap, BTreeSet};
+use windlass_api::json::time_text;
+use windlass_api::lanes::{
+    LaneBlockInfo, LaneDetails, LaneInfo, LaneKeyDetails, LaneLimitsInfo, LaneListQuery, LanePage,
+    LanePriorityInfo, LaneShares, LimitInfo,
+};
+use windlass_api::problem::Problem;
+use windlass_core::lanes::desk::{Desk, RankSeen};
+use windlass_core::lanes::levels::{LaneNumber, Level, RankName};
+use windlass_core::lanes::limiting::{LaneLimits, Limit};
+use windlass_core::lanes::listing;
+use windlass_core::lanes::meters::Block;
+use windlass_core::lanes::ranks::Rank;
+use windlass_core::lanes::shares::KeyRow;
+use windlass_core::lanes::state::Lane;
+use windlass_core::time::At;
+
+/// What the machine knows of a lane.
+struct LaneSeen {
+    number: LaneNumber,
+    info: LaneInfo,
+    ranks: Vec<LanePriorityInfo>,
+    busiest: Vec<LaneKeyDetails>,
+    weights: BTreeMap<String, f64>,
+    limits: LaneLimitsInfo,
+}
+
+impl Service {
+    /// A lane as this node knows it.
+    pub fn lane(&self, name: &str) -> Result<LaneDetails, Problem> {
+        let lane = self.order().read(|machine| machine.lanes().by_name(name).map(lane_seen));
+        let LaneSeen { number, mut info, ranks, busiest, weights, limits } =
+            lane.ok_or_else(|| unknown_lane(name))?;
+        let mut details = LaneDetails {
+            lane: info.clone(),
+            priorities: ranks,
+            busiest,
+            weights,
+            limits,
+            oldest_added_at: None,
+            worst_lag: 0.0,
+        };
+        let oldest = self.dispatcher().look_at_lanes(|desk, now| {
+            let mut oldest = None;
+            for rank in &mut details.priorities {
+                let Some(seen) = desk.look(RankName { lane: number, priority: rank.priority }) else {
+                    continue;
+                };
+                add_seen(rank, seen);
+                info.reserved += rank.reserved;
+                oldest = oldest.into_iter().chain(seen.oldest).min();
+            }
+            add_usage(&mut details, desk, number, now);
+            oldest
+        });
+        details.lane = info;
+        details.oldest_added_at = oldest.flatten().and_then(|id| {
+            let task = self.order().read(|machine| listing::task(machine.tables(), id));
+            task.map(|task| time_text(task.added_at))
+        });
+        Ok(details)
+    }
+
+    /// A page of lanes as this node knows them.
+    pub fn lanes(&self, query: &LaneListQuery) -> Result<LanePage, Problem> {
+        let limit = page_limit(query.limit)?;
+        let after = query.cursor.as_deref().unwrap_or("");
+        let mut items: Vec<(LaneNumber, LaneInfo)> = self.order().read(|machine| {
+            let behind = machine.lanes().all().filter(|lane| lane.name() > after);
+            behind.take(limit + 1).map(|lane| (lane.row().number, info_of(lane))).collect()
+        });
+        let next = (items.len() > limit).then(|| items[limit - 1].1.lane.clone());
+        items.truncate(limit);
+        let items = items.into_iter().map(|(number, mut info)| {
+            let reserved = self.dispatcher().look_at_lanes(|desk, _| desk.out_len_of(number));
+            info.reserved = reserved.unwrap_or(0) as u64;
+            info
+        });
+        Ok(LanePage { items: items.collect(), next })
+    }
+
+    /// How late a task of each lane was handed out at worst, in strides; nothing is known while this node does not lead.
+    pub fn worst_lags(&self) -> Vec<(String, f64)> {
+        self.dispatcher().look_at_lanes(|desk, _| desk.worst_lags()).unwrap_or_default()
+    }
+}
+
+fn lane_seen(lane: &Lane) -> LaneSeen {
+    let mut busiest: Vec<LaneKeyDetails> = Vec::new();
+    for (priority, rank) in lane.ranks() {
+        let looked_at = rank.shares().iter().take(LANE_KEYS_LOOKED_AT_MAX);
+        let mut keys: Vec<(&str, &KeyRow)> = looked_at.filter(|(_, row)| row.waiting > 0).collect();
+        let shown = keys.len().min(LANE_KEYS_SHOWN);
+        if shown > 0 {
+            keys.select_nth_unstable_by(shown - 1, |a, b| b.1.waiting.cmp(&a.1.waiting));
+        }
+        let all = rank.shares().weight_milli();
+        busiest.extend(keys[..shown].iter().map(|(key, row)| key_of(key, priority, row, all)));
+    }
+    busiest.sort_by(|a, b| b.waiting.cmp(&a.waiting).then_with(|| a.key.cmp(&b.key)));
+    busiest.truncate(LANE_KEYS_SHOWN);
+    let ranks = lane.ranks().rev().map(|(priority, rank)| priority_of(priority, rank)).collect();
+    let weights = lane.row().weights.iter().map(|(key, weight)| (key.clone(), weight.as_f64())).collect();
+    let limits = limits_of(&lane.row().limits);
+    LaneSeen { number: lane.row().number, info: info_of(lane), ranks, busiest, weights, limits }
+}
+
+fn key_of(key: &str, priority: u8, row: &KeyRow, all_milli: u64) -> LaneKeyDetails {
+    let weight = row.weight();
+    #[expect(clippy::cast_precision_loss, reason = "a share for people")]
+    let entitled = if all_milli == 0 { 0.0 } else { f64::from(weight.as_milli()) / all_milli as f64 };
+    LaneKeyDetails {
+        key: key.into(),
+        priority,
+        waiting: row.waiting.into(),
+        weight: weight.as_f64(),
+        entitled,
+        shares: LaneShares::default(),
+        blocked_by: Vec::new(),
+    }
+}
+
+fn info_of(lane: &Lane) -> LaneInfo {
+    let row = lane.row();
+    let mut info = LaneInfo {
+        lane: lane.name().to_owned(),
+        created_at: time_text(row.created_at),
+        is_paused: row.is_paused,
+        is_draining: row.is_draining,
+        waiting: 0,
+        reserved: 0,
+        delayed: 0,
+        dead: 0,
+        added: 0,
+        done: 0,
+        keys: 0,
+    };
+    for (_, rank) in lane.ranks() {
+        let row = rank.row();
+        info.waiting += row.waiting;
+        info.delayed += row.delayed;
+        info.dead += row.dead;
+        info.added += row.added;
+        info.done += row.done;
+        info.keys += rank.shares().waiting_len() as u64;
+    }
+    info
+}
+
+fn priority_of(priority: u8, rank: &Rank) -> LanePriorityInfo {
+    let row = rank.row();
+    let text = |level: Option<Level>| level.map(|level| level.to_string());
+    LanePriorityInfo {
+        priority,
+        waiting: row.waiting,
+        reserved: 0,
+        delayed: row.delayed,
+        dead: row.dead,
+        keys: rank.shares().waiting_len() as u64,
+        parked: 0,
+        ack_level: text(row.acked),
+        read_level: None,
+        max_level: text(row.highest),
+        virtual_time: row.virtual_time,
+        in_memory: 0,
+        is_read_to_end: false,
+    }
+}
+
+fn add_seen(info: &mut LanePriorityInfo, seen: RankSeen) {
+    info.reserved = seen.out as u64;
+    info.parked = seen.parked as u64;
+    info.read_level = seen.read_to.map(|level| level.to_string());
+    info.virtual_time = seen.virtual_time.max(info.virtual_time);
+    info.in_memory = seen.ready as u64;
+    info.is_read_to_end = seen.is_at_end;
+}
+
+/// What keys got lately, and what is in their way.
+fn add_usage(details: &mut LaneDetails, desk: &Desk, lane: LaneNumber, now: At) {
+    let Some((usage, worst_lag)) = desk.usage(lane) else { return };
+    details.worst_lag = worst_lag;
+    let known: BTreeSet<String> = details.busiest.iter().map(|it| it.key.clone()).collect();
+    let others = usage.largest(LANE_KEYS_SHOWN, now).into_iter().filter(|it| !known.contains(&*it.key));
+    // Users of a tenant are seen by its name.
+    let others = others.filter(|it| !it.key.contains('/') || it.key.ends_with('/'));
+    let room = LANE_KEYS_SHOWN.saturating_sub(details.busiest.len());
+    details.busiest.extend(others.take(room).map(|it| key_of(&it.key, 0, &KeyRow::default(), 0)));
+    for key in &mut details.busiest {
+        let [minutes_1, minutes_5, minutes_15] = usage.share_of(&key.key, now);
+        key.shares = LaneShares { minutes_1, minutes_5, minutes_15 };
+        key.blocked_by = blocks_of(desk, lane, &key.key, now);
+    }
+}
+
+/// The limits that are in the way of a key, as people read them.
+pub(super) fn blocks_of(desk: &Desk, lane: LaneNumber, key: &str, now: At) -> Vec<LaneBlockInfo> {
+    let text = |(name, block): (Option<String>, Block)| {
+        let of = name.as_ref().map_or_else(|| "the lane".into(), |name| format!("{name:?}"));
+        let (why, free_at) = match block {
+            Block::InFlight { most: 0 } => (format!("nothing of {of} is handed out: its limit is 0"), None),
+            Block::InFlight { most } => (
+                format!(
+                    "{most} of {of} are with consumers, as many as may be; one that comes back makes room"
+                ),
+                None,
+            ),
+            Block::Rate { until } => (format!("the rate of {of} is used up for now"), Some(time_text(until))),
+            Block::Held => {
+                let why =
+                    "tasks in flight are limited, and consumers of an earlier leader may still work on some";
+                (why.to_owned(), None)
+            }
+        };
+        LaneBlockInfo { name, why, free_at }
+    };
+    desk.blocks(lane, key, now).into_iter().map(text).collect()
+}
+
+fn limits_of(limits: &LaneLimits) -> LaneLimitsInfo {
+    let said = |limit: &Limit| (!limit.is_none()).then(|| limit_of(limit));
+    LaneLimitsInfo {
+        lane: said(&limits.lane),
+        each_key: said(&limits.each_key),
+        each_tenant: said(&limits.each_tenant),
+        named: limits.named.iter().map(|(name, limit)| (name.clone(), limit_of(limit))).collect(),
+    }
+}
+
+fn limit_of(limit: &Limit) -> LimitInfo {
+    #[expect(clippy::cast_precision_loss, reason = "the largest rate is exact")]
+    let per_second = limit.rate.map(|rate| rate.milli_per_second as f64 / 1_000.0);
+    LimitInfo { in_flight: limit.in_flight, per_second, burst: limit.rate.map(|rate| rate.burst) }
+}
