@@ -3,6 +3,7 @@
 
 pub mod binary;
 pub mod here;
+pub mod lanes;
 
 /// A number from the environment, or this one.
 pub fn setting(name: &str, default: u64) -> u64 {

@@ -1,66 +1,11 @@
 //! Lanes over HTTP: tasks are shared fairly, tried again, put aside when they fail for good, and outlive restarts.
 
-#![expect(clippy::unwrap_used, reason = "a test ends where it meets an error")]
-
 use serde_json::{Value, json};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use windlass_client::frames::{ClientFrame, ServerFrame, TaskToAdd};
 use windlass_client::{Client, ConsumeSocket};
 use windlass_tests::here::{Here, answered, attempt_of};
-
-async fn create(server: &Here, lane: &str) -> Value {
-    let created = answered(server.http.put(server.url(&format!("/v1/lanes/{lane}")))).await;
-    assert_eq!(created.status, 200, "{}", created.text);
-    created.json
-}
-
-async fn add(server: &Here, lane: &str, tasks: Value) -> Vec<String> {
-    let added = server.post(&format!("/v1/lanes/{lane}/tasks"), json!({"tasks": tasks})).await;
-    assert_eq!(added.status, 201, "{}", added.text);
-    added.json["tasks"].as_array().unwrap().iter().map(|id| id.as_str().unwrap().to_owned()).collect()
-}
-
-async fn reserve(server: &Here, strategy: &str, max: u64) -> Vec<Value> {
-    let answer = server.post("/v1/reserve", json!({"max": max, "strategy": strategy})).await;
-    assert_eq!(answer.status, 200, "{}", answer.text);
-    answer.json["reservations"].as_array().unwrap().clone()
-}
-
-async fn complete(server: &Here, reservations: &[Value]) -> Value {
-    let chunks: Vec<Value> = reservations.iter().map(attempt_of).collect();
-    server.post("/v1/complete", json!({"chunks": chunks})).await.json
-}
-
-async fn fail(server: &Here, reservation: &Value, reason: &str) {
-    let mut chunk = attempt_of(reservation);
-    chunk["reason"] = json!(reason);
-    let failed = server.post("/v1/fail", json!({"chunks": [chunk]})).await;
-    assert_eq!(failed.json["chunks"], json!(["accepted"]), "{}", failed.text);
-}
-
-fn payloads(reservations: &[Value]) -> Vec<&str> {
-    reservations.iter().map(|it| it["payload"].as_str().unwrap()).collect()
-}
-
-async fn restarted(server: Here) -> Here {
-    let folder = server.stop().await.unwrap();
-    let mut server = Here::start_in(folder.path(), |_| {}).await;
-    server.folder = Some(folder);
-    server
-}
-
-/// Waits until the lane looks as it should; whatever is waited for comes soon, or never.
-async fn until(server: &Here, lane: &str, is_so: impl Fn(&Value) -> bool) -> Value {
-    let end = Instant::now() + Duration::from_secs(30);
-    loop {
-        let shown = server.get(&format!("/v1/lanes/{lane}")).await.json;
-        if is_so(&shown) {
-            return shown;
-        }
-        assert!(Instant::now() < end, "{shown}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-}
+use windlass_tests::lanes::{add, complete, create, fail, payloads, reserve, restarted, until};
 
 #[tokio::test]
 async fn keys_share_a_lane_by_weight_priorities_go_first_and_a_restart_changes_nothing() {

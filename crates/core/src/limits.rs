@@ -172,6 +172,9 @@ pub const LANE_BURST_MAX: u32 = 1_000_000;
 /// Tasks of a lane that are not done: a key counts its own in 32 bits.
 pub const LANE_TASKS_MAX: u64 = 4_000_000_000;
 
+/// Tasks that one command counts: a few milliseconds of applying.
+pub const TASKS_COUNTED_PER_COMMAND_MAX: usize = 5_000;
+
 /// Tasks that one command gives new levels: a few milliseconds of applying.
 pub const TASKS_RELEVELED_PER_COMMAND_MAX: usize = 500;
 

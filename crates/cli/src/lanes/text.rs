@@ -57,7 +57,7 @@ pub(super) fn details_text(details: &LaneDetails) -> String {
     }
     limit_lines(&details.limits).into_iter().for_each(|(name, limit)| line(name, limit));
     if let Some(oldest) = &details.oldest_added_at {
-        line("oldest", format!("waits since {} ago", age(oldest)));
+        line("oldest", format!("has waited for {}", age(oldest)));
     }
     if details.worst_lag > 0.0 {
         line("worst lag", format!("{:.1} strides", details.worst_lag));

@@ -1,8 +1,9 @@
 //! Relevel: the tasks of a key that wait get new levels, by the weight that its name has now, some at a time.
 //!
-//! Task number i of a key is to stand at `first + i · stride`. First the tasks are moved apart, from the last one to the first,
-//! and none down; then they are moved together, from the first one to the last, and none up. So a key's tasks are in order
-//! all the while, whatever weights they came with. Tasks that are added meanwhile come behind.
+//! Of the tasks that stand above the virtual time, number i is to stand at `first + i · stride`; the others are out, or next, or held
+//! up by a limit, and stay: if one that is out were moved up, the virtual time would follow it when it is done. They are counted first. Then they are moved apart, from the last one to the first, and none
+//! down; then together, from the first one to the last, and none up. So a key's tasks are in order all the while, whatever weights
+//! they came with. Tasks that are added meanwhile come behind.
 //!
 //! Invariants
 //! - A step looks at a bounded number of tasks, and says where the next one goes on.
@@ -13,9 +14,9 @@ use super::acks::levels_above;
 use super::levels::{Level, QueueName, RankName, is_tenant};
 use super::reader::Placed;
 use super::state::{self, LanesState, delete_level, key_of_key_level, put_level, put_task};
-use super::tasks::{HandedOut, Standing};
+use super::tasks::{HandedOut, Standing, TaskId};
 use crate::entry::{Applied, Effect, Outcome, Refusal};
-use crate::limits::TASKS_RELEVELED_PER_COMMAND_MAX;
+use crate::limits::{TASKS_COUNTED_PER_COMMAND_MAX, TASKS_RELEVELED_PER_COMMAND_MAX};
 use crate::tables::{Tables, Walk};
 use minicbor::{Decode, Encode};
 use std::ops::Bound;
@@ -43,15 +44,41 @@ pub struct Relevel {
 /// Where a step left off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct RelevelFrom {
-    /// Whether tasks are moved together by now.
+    /// What is being done.
     #[n(0)]
-    pub is_together: bool,
+    pub phase: Phase,
     /// The last task that was looked at, by the level that it had.
     #[n(1)]
     pub level: Option<Level>,
-    /// The pass that it has got.
+}
+
+/// What a step does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub enum Phase {
+    /// Tasks are counted, upwards.
+    #[n(0)]
+    Count {
+        /// The pass of the first one.
+        #[n(0)]
+        first: u64,
+        /// So many so far.
+        #[n(1)]
+        tasks: u64,
+    },
+    /// They are moved apart, downwards.
+    #[n(1)]
+    Apart {
+        /// Where the task above is to stand.
+        #[n(0)]
+        next: u64,
+    },
+    /// They are moved together, upwards.
     #[n(2)]
-    pub pass: Option<u64>,
+    Together {
+        /// Where the task below stands.
+        #[n(0)]
+        last: Option<u64>,
+    },
 }
 
 /// What a step did.
@@ -63,6 +90,16 @@ pub struct Releveled {
     /// Where the next step goes on; none if all is done.
     #[n(1)]
     pub next: Option<RelevelFrom>,
+}
+
+/// The key whose tasks are moved.
+struct Key<'a> {
+    name: RankName,
+    key: &'a str,
+    stride: u32,
+    /// The virtual time.
+    lowest: u64,
+    finish: u64,
 }
 
 /// Applies it.
@@ -80,101 +117,133 @@ pub(crate) fn relevel(state: &mut LanesState, tables: &mut dyn Tables, it: &Rele
     // Nothing below can be refused.
     let (name, stride) = (RankName { lane: lane.row().number, priority: it.priority }, weight.stride());
     it.handed_out.iter().for_each(|handed_out| state.advance(name, handed_out));
-    let Some(row) =
-        state.rank(name).and_then(|rank| rank.key(&it.key)).copied().filter(|row| row.waiting > 0)
-    else {
-        return releveled(0, None, Vec::new());
-    };
+    let row = state.rank(name).and_then(|rank| rank.key(&it.key)).filter(|row| row.waiting > 0);
+    let Some(row) = row.copied() else { return releveled(None, Vec::new()) };
+    let lowest = state.charge_nothing(name, &it.key).pass;
+    let key = Key { name, key: &it.key, stride, lowest, finish: row.finish };
     let from = it.from.unwrap_or_else(|| {
-        let first = levels_above(&QueueName::of(name, it.key.as_str().into()), None, |table, range| {
-            tables.scan(table, range, Walk::Up)
-        });
-        let lowest = state.charge_nothing(name, &it.key).pass;
-        let first = first.map(|it| it.level.pass).next().unwrap_or(lowest).max(lowest);
-        let finish = first.saturating_add(u64::from(row.waiting) * u64::from(stride));
-        state.set_finish(name, &it.key, finish.max(row.finish), stride);
-        RelevelFrom { is_together: false, level: None, pass: Some(finish) }
+        let level = Some(Level { pass: lowest, id: TaskId::last() });
+        RelevelFrom { phase: Phase::Count { first: lowest, tasks: 0 }, level }
     });
-    step(state, tables, name, &it.key, stride, from)
+    match from.phase {
+        Phase::Count { first, tasks } => count(state, tables, &key, from.level, first, tasks),
+        Phase::Apart { next } => move_apart(state, tables, &key, from.level, next),
+        Phase::Together { last } => move_together(state, tables, &key, from.level, last),
+    }
 }
 
-fn releveled(tasks: u64, next: Option<RelevelFrom>, effects: Vec<Effect>) -> Applied {
-    Applied { outcome: Outcome::Releveled(Releveled { tasks, next }), effects }
+fn releveled(next: Option<RelevelFrom>, effects: Vec<Effect>) -> Applied {
+    Applied { outcome: Outcome::Releveled(Releveled { tasks: effects.len() as u64, next }), effects }
 }
 
-fn step(
+fn count(
+    state: &mut LanesState,
+    tables: &dyn Tables,
+    key: &Key<'_>,
+    from: Option<Level>,
+    first: u64,
+    tasks: u64,
+) -> Applied {
+    let some = key.tasks_above(tables, from, TASKS_COUNTED_PER_COMMAND_MAX);
+    let first = if tasks > 0 { first } else { some.first().map_or(first, |it| it.level.pass) };
+    let tasks = tasks + some.len() as u64;
+    if some.len() == TASKS_COUNTED_PER_COMMAND_MAX {
+        let level = some.last().map(|it| it.level);
+        return releveled(Some(RelevelFrom { phase: Phase::Count { first, tasks }, level }), Vec::new());
+    }
+    let finish = first.saturating_add(tasks.saturating_mul(key.stride.into()));
+    state.set_finish(key.name, key.key, finish.max(key.finish), key.stride);
+    releveled(Some(RelevelFrom { phase: Phase::Apart { next: finish }, level: None }), Vec::new())
+}
+
+fn move_apart(
     state: &mut LanesState,
     tables: &mut dyn Tables,
-    name: RankName,
-    key: &str,
-    stride: u32,
-    mut from: RelevelFrom,
+    key: &Key<'_>,
+    from: Option<Level>,
+    mut next: u64,
 ) -> Applied {
-    let some = tasks_of(tables, name, key, from);
-    let is_last = some.len() < TASKS_RELEVELED_PER_COMMAND_MAX;
-    let (lowest, stride_wide) = (state.charge_nothing(name, key).pass, u64::from(stride));
-    let mut effects = Vec::new();
-    for it in some {
-        from.level = Some(it.level);
-        // A retry was charged before, and stands where the virtual time was.
-        if it.stride == 0 {
-            continue;
-        }
-        let before = it.level.pass;
-        let pass = match (from.is_together, from.pass) {
-            (false, next) => next.map_or(before, |next| next.saturating_sub(stride_wide).max(before)),
-            (true, last) => {
-                last.map_or(before, |last| last.saturating_add(stride_wide).max(lowest).min(before))
-            }
-        };
-        from.pass = Some(pass);
-        if pass != before || stride != it.stride {
-            let to = Level { pass, ..it.level };
-            move_task(state, tables, name, key, it.level, to, stride);
-            effects.push(Effect::TaskMoved { rank: name, from: it.level, to, key: key.into(), stride });
+    let mut some = key.tasks_below(tables, from, TASKS_RELEVELED_PER_COMMAND_MAX);
+    some.retain(|it| it.level.pass > key.lowest);
+    let (is_last, level) = (some.len() < TASKS_RELEVELED_PER_COMMAND_MAX, some.last().map(|it| it.level));
+    let mut effects = Vec::with_capacity(some.len());
+    // A retry was charged before, and stands where the virtual time was.
+    for it in some.into_iter().filter(|it| it.stride > 0) {
+        next = next.saturating_sub(key.stride.into());
+        if next > it.level.pass {
+            effects.extend(move_task(state, tables, key, &it, next));
         }
     }
-    let next = match (is_last, from.is_together) {
-        (false, _) => Some(from),
-        (true, false) => Some(RelevelFrom { is_together: true, level: None, pass: None }),
-        (true, true) => {
-            if let Some(last) = from.pass {
-                state.set_finish(name, key, last.saturating_add(stride_wide), stride);
-            }
-            None
-        }
+    let next = match is_last {
+        true => RelevelFrom { phase: Phase::Together { last: None }, level: None },
+        false => RelevelFrom { phase: Phase::Apart { next }, level },
     };
-    releveled(effects.len() as u64, next, effects)
+    releveled(Some(next), effects)
 }
 
+fn move_together(
+    state: &mut LanesState,
+    tables: &mut dyn Tables,
+    key: &Key<'_>,
+    from: Option<Level>,
+    mut last: Option<u64>,
+) -> Applied {
+    let some = key.tasks_above(tables, from, TASKS_RELEVELED_PER_COMMAND_MAX);
+    let (is_last, level) = (some.len() < TASKS_RELEVELED_PER_COMMAND_MAX, some.last().map(|it| it.level));
+    let mut effects = Vec::with_capacity(some.len());
+    for it in some.into_iter().filter(|it| it.stride > 0) {
+        let before = it.level.pass;
+        let behind = last.map(|last| last.saturating_add(key.stride.into()).max(key.lowest));
+        let pass = behind.map_or(before, |behind| behind.min(before));
+        effects.extend(move_task(state, tables, key, &it, pass));
+        last = if before > key.lowest { Some(pass) } else { last };
+    }
+    if !is_last {
+        return releveled(Some(RelevelFrom { phase: Phase::Together { last }, level }), effects);
+    }
+    if let Some(last) = last {
+        state.set_finish(key.name, key.key, last.saturating_add(key.stride.into()), key.stride);
+    }
+    releveled(None, effects)
+}
+
+/// Moves a task, unless it stands there already.
 fn move_task(
     state: &mut LanesState,
     tables: &mut dyn Tables,
-    name: RankName,
-    key: &str,
-    from: Level,
-    to: Level,
-    stride: u32,
-) {
+    key: &Key<'_>,
+    it: &Placed,
+    pass: u64,
+) -> Option<Effect> {
+    let to = Level { pass, ..it.level };
+    if to == it.level && it.stride == key.stride {
+        return None;
+    }
     let mut task = state::task(tables, to.id).expect("a task with a level has its row");
-    task.standing = Standing::Waiting { pass: to.pass };
+    task.standing = Standing::Waiting { pass };
     put_task(tables, to.id, task);
-    delete_level(tables, name, key, from);
-    put_level(tables, name, key, to, stride);
-    state.raise_highest(name, key, to);
+    delete_level(tables, key.name, key.key, it.level);
+    put_level(tables, key.name, key.key, to, key.stride);
+    state.raise_highest(key.name, key.key, to);
+    let stride = key.stride;
+    Some(Effect::TaskMoved { rank: key.name, from: it.level, to, key: key.key.into(), stride })
 }
 
-/// The next tasks of a key that are looked at: upwards while they are moved together, downwards before.
-fn tasks_of(tables: &dyn Tables, name: RankName, key: &str, from: RelevelFrom) -> Vec<Placed> {
-    let queue = QueueName::of(name, key.into());
-    if from.is_together {
-        let rows = levels_above(&queue, from.level, |table, range| tables.scan(table, range, Walk::Up));
-        return rows.take(TASKS_RELEVELED_PER_COMMAND_MAX).collect();
+impl Key<'_> {
+    /// Its tasks above a level, in order.
+    fn tasks_above(&self, tables: &dyn Tables, from: Option<Level>, most: usize) -> Vec<Placed> {
+        let queue = QueueName::of(self.name, self.key.into());
+        let rows = levels_above(&queue, from, |table, range| tables.scan(table, range, Walk::Up));
+        rows.take(most).collect()
     }
-    let below = from.level.map(|level| key_of_key_level(name, key, level));
-    let rows = levels_above(&queue, None, |table, (start, end)| {
-        let end = below.as_deref().map_or(end, Bound::Excluded);
-        tables.scan(table, (start, end), Walk::Down)
-    });
-    rows.take(TASKS_RELEVELED_PER_COMMAND_MAX).collect()
+
+    /// Its tasks below a level, the highest first.
+    fn tasks_below(&self, tables: &dyn Tables, from: Option<Level>, most: usize) -> Vec<Placed> {
+        let queue = QueueName::of(self.name, self.key.into());
+        let below = from.map(|level| key_of_key_level(self.name, self.key, level));
+        let rows = levels_above(&queue, None, |table, (start, end)| {
+            tables.scan(table, (start, below.as_deref().map_or(end, Bound::Excluded)), Walk::Down)
+        });
+        rows.take(most).collect()
+    }
 }

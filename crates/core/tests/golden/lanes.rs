@@ -8,7 +8,7 @@ use windlass_core::ids::{Attempt, ChunkIndex, Epoch, Shard};
 use windlass_core::lanes::levels::{Level, Weight};
 use windlass_core::lanes::limiting::{Limit, LimitLane, Rate, Scope, SetLimit};
 use windlass_core::lanes::open::SetLane;
-use windlass_core::lanes::relevel::{Relevel, RelevelFrom};
+use windlass_core::lanes::relevel::{Phase, Relevel, RelevelFrom};
 use windlass_core::lanes::tasks::{AddTasks, HandedOut, NewTask, Payload};
 use windlass_core::lanes::weigh::WeighKeys;
 use windlass_core::machine::Machine;
@@ -84,7 +84,7 @@ pub(crate) fn full_relevel(level: Level) -> Relevel {
         lane: "mail".into(),
         priority: 3,
         key: "acme".into(),
-        from: Some(RelevelFrom { is_together: true, level: Some(level), pass: Some(9) }),
+        from: Some(RelevelFrom { phase: Phase::Together { last: Some(9) }, level: Some(level) }),
         handed_out: vec![HandedOut { priority: 3, pass: 4, tenant: None }],
     }
 }

@@ -1,0 +1,265 @@
+//! Limits, tenants and new levels of lanes, over HTTP and the socket.
+
+#![expect(clippy::unwrap_used, reason = "a test ends where it meets an error")]
+
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use windlass_client::frames::{ClientFrame, DoneChunk, ServerFrame, WorkOf};
+use windlass_client::{Client, ConsumeSocket, Output};
+use windlass_tests::here::{Here, attempt_of};
+use windlass_tests::lanes::{add, complete, create, payloads, reserve, restarted, until};
+
+fn tasks_of(key: &str, count: u32) -> Value {
+    (0..count).map(|nth| json!({"key": key, "payload": format!("{key}{nth}")})).collect()
+}
+
+async fn change(server: &Here, lane: &str, change: Value) -> Value {
+    let changed = server.patch(&format!("/v1/lanes/{lane}"), change).await;
+    assert_eq!(changed.status, 200, "{}", changed.text);
+    changed.json
+}
+
+async fn explain(server: &Here, lane: &str, task: &str) -> Value {
+    let explained = server.get(&format!("/v1/lanes/{lane}/tasks/{task}")).await;
+    assert_eq!(explained.status, 200, "{}", explained.text);
+    explained.json
+}
+
+/// Reserves exactly so many tasks: an answer holds as many as fit into it.
+async fn reserve_so_many(server: &Here, count: usize) -> Vec<Value> {
+    let mut got = Vec::new();
+    while got.len() < count {
+        let some = reserve(server, "Lane(emails)", (count - got.len()) as u64).await;
+        assert!(!some.is_empty(), "{} of {count}", got.len());
+        got.extend(some);
+    }
+    got
+}
+
+fn by_key(reservations: &[Value]) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for reservation in reservations {
+        *counts.entry(reservation["key"].as_str().unwrap().to_owned()).or_default() += 1;
+    }
+    counts
+}
+
+#[tokio::test]
+async fn a_key_at_its_limit_holds_up_nobody_and_goes_on_when_a_task_comes_back() {
+    let server = Here::start(|_| {}).await;
+    create(&server, "emails").await;
+    change(&server, "emails", json!({"limits": {"named": {"bob": {"in_flight": 1}}}})).await;
+    let bobs = add(&server, "emails", tasks_of("bob", 3)).await;
+    add(&server, "emails", tasks_of("eve", 2)).await;
+    let first = reserve(&server, "Lane(emails)", 10).await;
+    assert_eq!(payloads(&first), ["bob0", "eve0", "eve1"]);
+
+    let blocked = explain(&server, "emails", &bobs[1]).await;
+    assert_eq!(blocked["blocked_by"][0]["name"], "bob");
+    assert!(blocked["why"].as_str().unwrap().starts_with("1 of \"bob\" are with consumers"), "{blocked}");
+    let shown = server.get("/v1/lanes/emails").await.json;
+    assert_eq!(shown["limits"], json!({"named": {"bob": {"in_flight": 1}}}));
+    assert_eq!((&shown["priorities"][0]["parked"], &shown["reserved"]), (&json!(1), &json!(3)));
+
+    let waiting =
+        server.post("/v1/reserve", json!({"max": 5, "strategy": "Lane(emails)", "wait_ms": 20_000}));
+    let (waited, _) = tokio::join!(waiting, complete(&server, &first[..1]));
+    assert_eq!(payloads(waited.json["reservations"].as_array().unwrap()), ["bob1"]);
+
+    // Without the limit, whoever waits gets the rest at once.
+    let waiting =
+        server.post("/v1/reserve", json!({"max": 5, "strategy": "Lane(emails)", "wait_ms": 20_000}));
+    let lifting = change(&server, "emails", json!({"limits": {"named": {"bob": null}}}));
+    let (waited, lifted) = tokio::join!(waiting, lifting);
+    assert_eq!(payloads(waited.json["reservations"].as_array().unwrap()), ["bob2"]);
+    assert_eq!(lifted["limits"], json!({}));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_rate_lets_a_burst_out_and_then_one_after_the_other() {
+    let server = Here::start(|_| {}).await;
+    create(&server, "emails").await;
+    change(&server, "emails", json!({"limits": {"each_key": {"per_second": 5, "burst": 2}}})).await;
+    let ids = add(&server, "emails", tasks_of("bob", 4)).await;
+    add(&server, "emails", tasks_of("eve", 1)).await;
+    assert_eq!(payloads(&reserve(&server, "Lane(emails)", 10).await), ["bob0", "eve0", "bob1"]);
+    let blocked = explain(&server, "emails", &ids[2]).await;
+    assert!(blocked["blocked_by"][0]["free_at"].is_string(), "{blocked}");
+    for nth in 2..4 {
+        let body = json!({"max": 10, "strategy": "Lane(emails)", "wait_ms": 20_000});
+        let waited = server.post("/v1/reserve", body).await.json;
+        assert_eq!(payloads(waited["reservations"].as_array().unwrap()), [format!("bob{nth}")]);
+    }
+    server.stop().await;
+}
+
+async fn connect(server: &Here, session: Option<u64>) -> (ConsumeSocket, u64) {
+    let client = Client::new(&server.url("")).unwrap();
+    let (socket, welcome) = ConsumeSocket::connect(&client, "test", session).await.unwrap();
+    (socket, welcome.session)
+}
+
+async fn ask(socket: &mut ConsumeSocket, strategy: &str) {
+    let reserve =
+        ClientFrame::Reserve { request: 1, max: 9, strategy: strategy.into(), after_reports: false };
+    socket.send(&reserve).await.unwrap();
+}
+
+async fn work(socket: &mut ConsumeSocket) -> Vec<WorkOf> {
+    match socket.receive().await.unwrap() {
+        Some(ServerFrame::Work { work, .. }) => work,
+        other => panic!("work was expected, not {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_limit_of_tasks_in_flight_holds_over_a_restart_and_counts_what_consumers_still_have() {
+    let server = Here::start(|config| config.grace_ms = 30_000).await;
+    create(&server, "emails").await;
+    change(&server, "emails", json!({"limits": {"lane": {"in_flight": 1}}})).await;
+    let ids = add(&server, "emails", tasks_of("bob", 2)).await;
+    let (mut anna, session) = connect(&server, None).await;
+    ask(&mut anna, "\"Lane(emails)\"").await;
+    let held = work(&mut anna).await.remove(0);
+    let mut server = restarted(server).await;
+
+    assert!(reserve(&server, "Lane(emails)", 5).await.is_empty(), "the consumer may still work on its task");
+    let why = explain(&server, "emails", &ids[1]).await["why"].to_string();
+    assert!(why.contains("earlier leader"), "{why}");
+    // It comes back and says what it works on: that is all that may be out.
+    let (mut anna, _) = connect(&server, Some(session)).await;
+    let (submission, chunks) = (held.submission, held.chunks.clone());
+    anna.send(&ClientFrame::Reassert { request: 2, submission, chunks }).await.unwrap();
+    assert!(matches!(anna.receive().await.unwrap(), Some(ServerFrame::Settled { .. })));
+    assert!(reserve(&server, "Lane(emails)", 5).await.is_empty(), "one is out");
+    let done = vec![DoneChunk { chunk: held.chunks[0], output: Output::Nothing }];
+    anna.send(&ClientFrame::Complete { request: 3, submission: held.submission, done }).await.unwrap();
+    until(&server, "emails", |lane| lane["done"] == 1).await;
+    assert_eq!(payloads(&reserve(&server, "Lane(emails)", 5).await), ["bob1"]);
+    drop(anna);
+    server.folder.take();
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_tenant_gets_one_share_however_many_users_it_has_and_its_users_share_that() {
+    let server = Here::start(|_| {}).await;
+    create(&server, "emails").await;
+    let of_acme: Value =
+        (0..600).map(|nth| json!({"key": format!("acme/u{}", nth % 200), "payload": ""})).collect();
+    add(&server, "emails", of_acme).await;
+    add(&server, "emails", tasks_of("beta/u0", 300)).await;
+    add(&server, "emails", tasks_of("gamma", 300)).await;
+    let counts = by_key(&reserve_so_many(&server, 600).await);
+    let of_acme: usize =
+        counts.iter().filter(|(key, _)| key.starts_with("acme/")).map(|(_, count)| count).sum();
+    assert_eq!((of_acme, counts["beta/u0"], counts["gamma"]), (200, 200, 200));
+    assert!(counts.iter().filter(|(key, _)| key.starts_with("acme/")).all(|(_, count)| *count == 1));
+    let shown = server.get("/v1/lanes/emails").await.json;
+    let of_acme = shown["busiest"].as_array().unwrap().iter().find(|it| it["key"] == "acme/").unwrap();
+    for share in [&of_acme["entitled"], &of_acme["shares"]["minutes_1"], &of_acme["shares"]["minutes_15"]] {
+        assert!((share.as_f64().unwrap() - 1.0 / 3.0).abs() < 0.01, "{of_acme}");
+    }
+
+    // A limit of the tenant holds for all its users together; its weight counts at once.
+    let limits = json!({"limits": {"named": {"acme/": {"in_flight": 200}}}, "weights": {"beta/": 2}});
+    change(&server, "emails", limits).await;
+    let more = by_key(&reserve_so_many(&server, 90).await);
+    assert_eq!((more["beta/u0"], more["gamma"], more.len()), (60, 30, 2));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_weight_counts_for_the_backlog_once_it_is_given_new_levels() {
+    let server = Here::start(|_| {}).await;
+    create(&server, "emails").await;
+    for key in ["a", "b", "acme/u", "acme/v"] {
+        add(&server, "emails", tasks_of(key, 700)).await;
+        add(&server, "emails", tasks_of(key, 700)).await;
+    }
+    change(&server, "emails", json!({"weights": {"b": 4, "acme/v": 3}})).await;
+    let before = by_key(&reserve_so_many(&server, 300).await);
+    assert_eq!([before["a"], before["b"], before["acme/u"], before["acme/v"]], [100, 100, 50, 50]);
+    let mut request = json!({});
+    let mut moved = 0;
+    loop {
+        let done = server.post("/v1/lanes/emails/relevel", request).await;
+        assert_eq!(done.status, 200, "{}", done.text);
+        moved += done.json["tasks"].as_u64().unwrap();
+        let Some(next) = done.json["next"].as_str() else { break };
+        request = json!({"cursor": next});
+    }
+    assert!(moved >= 2_500, "{moved} tasks of two keys were moved");
+    let after = by_key(&reserve_so_many(&server, 600).await);
+    assert_eq!([after["a"], after["b"]], [100, 400]);
+    assert!(after["acme/v"].abs_diff(75) <= 1 && after["acme/u"].abs_diff(25) <= 1, "{after:?}");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_task_knows_what_is_ahead_of_it_and_how_many_go_first_at_most() {
+    let server = Here::start(|_| {}).await;
+    create(&server, "emails").await;
+    let a = add(&server, "emails", tasks_of("a", 10)).await;
+    add(&server, "emails", tasks_of("b", 10)).await;
+    let users =
+        add(&server, "emails", json!([{"key": "acme/u"}, {"key": "acme/v"}, {"key": "acme/u"}])).await;
+    let last = explain(&server, "emails", &a[4]).await;
+    assert_eq!((&last["ahead"], &last["wait_bound"]), (&json!(4 + 4 + 3), &json!(4 + 5 + 5)), "{last}");
+    let of_user = explain(&server, "emails", &users[2]).await;
+    assert_eq!(
+        (&of_user["ahead"], &of_user["wait_bound"]),
+        (&json!(2 + 3 + 3), &json!(2 + 3 + 3)),
+        "{of_user}"
+    );
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn limits_that_make_no_sense_are_refused_with_what_to_do() {
+    let server = Here::start(|_| {}).await;
+    create(&server, "emails").await;
+    for (limits, sentence) in [
+        (json!({"lane": {"per_second": 0}}), "a rate is from 0.001 to 1000000 a second"),
+        (json!({"lane": {"per_second": -1}}), "a rate is from 0.001"),
+        (json!({"each_key": {"per_second": 1, "burst": 0}}), "with a burst of 1 to"),
+        (json!({"each_key": {"burst": 5}}), "`burst` goes with `per_second`"),
+        (json!({"each_tenant": {"in_flight": 1_000_001}}), "at most 1000000"),
+        (json!({"named": {("x".repeat(65)): {"in_flight": 1}}}), "at most 64 bytes"),
+        (json!({"key": {}}), "unknown field"),
+    ] {
+        let refused = server.patch("/v1/lanes/emails", json!({"limits": limits})).await;
+        assert!((400..500).contains(&refused.status), "{}", refused.text);
+        assert!(refused.text.contains(sentence), "{}", refused.text);
+    }
+    assert_eq!(
+        server.patch("/v1/lanes/none", json!({"limits": {"lane": {"in_flight": 1}}})).await.status,
+        404
+    );
+    let weightless = server.post("/v1/lanes/emails/relevel", json!({"keys": ["a"]})).await;
+    assert_eq!(weightless.status, 200, "a lane without tasks has nothing to move: {}", weightless.text);
+    add(&server, "emails", tasks_of("a", 1)).await;
+    let weightless = server.post("/v1/lanes/emails/relevel", json!({"keys": ["a"]})).await;
+    assert!(weightless.text.contains("has no weight by its name"), "{}", weightless.text);
+    let lost = server.post("/v1/lanes/emails/relevel", json!({"cursor": "nonsense"})).await;
+    assert!(lost.text.contains("`cursor` is the `next`"), "{}", lost.text);
+    let no_user = server.post("/v1/lanes/emails/tasks", json!({"tasks": [{"key": "acme/"}]})).await;
+    assert!(no_user.status == 400 || no_user.status == 422, "{}", no_user.text);
+    assert!(no_user.text.contains("names no user"), "{}", no_user.text);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_task_that_its_consumer_gives_back_makes_room_under_a_limit() {
+    let server = Here::start(|_| {}).await;
+    create(&server, "emails").await;
+    change(&server, "emails", json!({"limits": {"each_key": {"in_flight": 1}}})).await;
+    add(&server, "emails", tasks_of("bob", 2)).await;
+    let first = reserve(&server, "Lane(emails)", 5).await;
+    assert_eq!(payloads(&first), ["bob0"]);
+    let released = server.post("/v1/release", json!({"chunks": [attempt_of(&first[0])]})).await;
+    assert_eq!(released.status, 200, "{}", released.text);
+    assert_eq!(payloads(&reserve(&server, "Lane(emails)", 5).await), ["bob0"]);
+    server.stop().await;
+}
