@@ -22,11 +22,9 @@
 //!   and one worker is enough.
 
 use crate::fault::StoreFault;
+use crate::overlay::{Merged, Overlay};
 use crate::table_options::options_of;
 use fjall::{AbstractTree, Database, Keyspace, PersistMode, Readable, Snapshot};
-use std::cmp::Ordering;
-use std::collections::{BTreeMap, btree_map};
-use std::iter::{Peekable, Rev};
 use std::path::{Path, PathBuf};
 use windlass_core::tables::{KeyRange, Row, Table, Tables, Walk, is_empty_range};
 
@@ -44,9 +42,6 @@ const REPLAYED_BYTES_MAX: u64 = 1 << 20;
 const WORKER_THREADS: usize = 1;
 /// Files held open.
 const OPEN_FILES_MAX: usize = 256;
-
-/// Rows put or, where the value is none, deleted since the last commit.
-type Overlay = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
 /// The machine's tables on disk.
 pub struct DiskTables {
@@ -186,16 +181,11 @@ impl Tables for DiskTables {
         if overlay.is_empty() {
             return committed;
         }
-        let uncommitted = overlay.range::<[u8], _>(range);
-        Box::new(Merged {
-            committed: committed.peekable(),
-            uncommitted: Uncommitted::new(uncommitted, walk),
-            walk,
-        })
+        Box::new(Merged::new(committed, overlay, range, walk))
     }
 
     fn commit(&mut self) {
-        let rows = self.overlays.iter().map(BTreeMap::len).sum();
+        let rows = self.overlays.iter().map(Overlay::len).sum();
         if rows == 0 {
             return;
         }
@@ -280,67 +270,6 @@ fn rows(path: &Path, found: fjall::Iter, walk: Walk) -> Box<dyn Iterator<Item = 
     match walk {
         Walk::Up => Box::new(found.map(row)),
         Walk::Down => Box::new(found.rev().map(row)),
-    }
-}
-
-/// Rows of an overlay, upwards.
-type OverlayRange<'a> = btree_map::Range<'a, Vec<u8>, Option<Vec<u8>>>;
-
-/// An overlay's rows in the order of the walk.
-enum Uncommitted<'a> {
-    Up(Peekable<OverlayRange<'a>>),
-    Down(Peekable<Rev<OverlayRange<'a>>>),
-}
-
-impl<'a> Uncommitted<'a> {
-    fn new(range: OverlayRange<'a>, walk: Walk) -> Uncommitted<'a> {
-        match walk {
-            Walk::Up => Uncommitted::Up(range.peekable()),
-            Walk::Down => Uncommitted::Down(range.rev().peekable()),
-        }
-    }
-
-    fn peek(&mut self) -> Option<&'a Vec<u8>> {
-        match self {
-            Uncommitted::Up(rows) => rows.peek().map(|(key, _)| *key),
-            Uncommitted::Down(rows) => rows.peek().map(|(key, _)| *key),
-        }
-    }
-
-    fn next(&mut self) -> Option<(&'a Vec<u8>, &'a Option<Vec<u8>>)> {
-        match self {
-            Uncommitted::Up(rows) => rows.next(),
-            Uncommitted::Down(rows) => rows.next(),
-        }
-    }
-}
-
-/// Committed and uncommitted rows as one sequence; the uncommitted row wins, and a deleted one hides the committed.
-struct Merged<'a> {
-    committed: Peekable<Box<dyn Iterator<Item = Row> + 'a>>,
-    uncommitted: Uncommitted<'a>,
-    walk: Walk,
-}
-
-impl Iterator for Merged<'_> {
-    type Item = Row;
-
-    fn next(&mut self) -> Option<Row> {
-        loop {
-            let Some(key) = self.uncommitted.peek() else { return self.committed.next() };
-            let order = self.committed.peek().map(|(committed, _)| match self.walk {
-                Walk::Up => committed.cmp(key),
-                Walk::Down => key.cmp(committed),
-            });
-            match order {
-                Some(Ordering::Less) => return self.committed.next(),
-                Some(Ordering::Equal) => drop(self.committed.next()),
-                Some(Ordering::Greater) | None => {}
-            }
-            if let Some((key, Some(value))) = self.uncommitted.next() {
-                return Some((key.clone(), value.clone()));
-            }
-        }
     }
 }
 
