@@ -20,11 +20,13 @@
 //!   puts a message into the queue that those reports fill; a lone worker then waits for itself for ever, and memory
 //!   grows (its pull request 323). With two, one spins while the other compacts. So memtables are sealed here, once each,
 //!   and one worker is enough.
+//! - While one of its snapshots is open, every memtable that is flushed stays in memory. So a [`TablesView`], which is read
+//!   for minutes, holds what the trees consist of at its beginning, and no snapshot.
 
 use crate::fault::StoreFault;
 use crate::overlay::{Merged, Overlay};
 use crate::table_options::options_of;
-use fjall::{AbstractTree, Database, Keyspace, PersistMode, Readable, Snapshot};
+use fjall::{AbstractTree, AnyTree, Database, Keyspace, PersistMode};
 use std::path::{Path, PathBuf};
 use windlass_core::tables::{KeyRange, Row, Table, Tables, Walk, is_empty_range};
 
@@ -61,12 +63,14 @@ pub struct CommittedRows {
     keyspaces: Keyspaces,
 }
 
-/// The committed rows as they were at one moment; they stay so while the machine goes on.
+/// The committed rows as they were at one moment; they stay so while the machine goes on. What a table's rows hold in
+/// memory and on disk is let go when they are dropped.
 pub struct TablesView {
-    path: PathBuf,
-    snapshot: Snapshot,
-    keyspaces: Keyspaces,
+    tables: Vec<(Table, ViewRows)>,
 }
+
+/// All rows of one table, upwards.
+pub(crate) type ViewRows = Box<dyn Iterator<Item = Row> + Send>;
 
 impl DiskTables {
     /// Opens the tables in a folder, or makes empty ones there.
@@ -126,11 +130,20 @@ impl DiskTables {
 
     /// The committed rows as they are now, for a reader on another thread.
     pub fn view(&self) -> TablesView {
-        TablesView {
-            path: self.path.clone(),
-            snapshot: self.database.snapshot(),
-            keyspaces: self.keyspaces.clone(),
-        }
+        // Open until every tree's parts are held, so that all are of the same moment.
+        let moment = self.database.snapshot();
+        let rows = |table: &Table| {
+            let AnyTree::Standard(tree) = &self.keyspaces[position(*table)].tree else {
+                unreachable!("no table is made with its values apart from its keys")
+            };
+            let path = self.path.clone();
+            let rows = tree.create_iter(moment.seqno(), None).map(move |row| {
+                let (key, value) = or_stop(&path, "read", row.map_err(fjall::Error::from));
+                (key.to_vec(), value.to_vec())
+            });
+            (*table, Box::new(rows) as ViewRows)
+        };
+        TablesView { tables: Table::ALL.iter().map(rows).collect() }
     }
 
     /// The committed rows, which can be read while the machine writes.
@@ -230,24 +243,9 @@ impl CommittedRows {
 }
 
 impl TablesView {
-    /// The value of a row.
-    pub fn get(&self, table: Table, key: &[u8]) -> Option<Vec<u8>> {
-        let found = self.snapshot.get(&self.keyspaces[position(table)], key);
-        or_stop(&self.path, "read", found).map(|value| value.to_vec())
-    }
-
-    /// The rows of a range, in order.
-    pub fn scan<'a>(
-        &'a self,
-        table: Table,
-        range: KeyRange<'_>,
-        walk: Walk,
-    ) -> Box<dyn Iterator<Item = Row> + 'a> {
-        if is_empty_range(range) {
-            return Box::new(std::iter::empty());
-        }
-        let found = self.snapshot.range::<&[u8], _>(&self.keyspaces[position(table)], range);
-        rows(&self.path, found, walk)
+    /// The tables in the order of [`Table::ALL`], each with its rows.
+    pub(crate) fn into_tables(self) -> impl Iterator<Item = (Table, ViewRows)> {
+        self.tables.into_iter()
     }
 }
 
@@ -369,12 +367,31 @@ mod tests {
         let view = tables.view();
         tables.put(Table::Blocks, b"a", b"2".to_vec());
         tables.commit();
-        assert_eq!(view.get(Table::Blocks, b"a"), Some(b"1".to_vec()));
-        assert_eq!(
-            view.scan(Table::Blocks, ALL, Walk::Down).collect::<Vec<_>>(),
-            [(b"a".to_vec(), b"1".to_vec())]
-        );
+        let (_, rows) = view.into_tables().find(|(table, _)| *table == Table::Blocks).unwrap();
+        assert_eq!(rows.collect::<Vec<_>>(), [(b"a".to_vec(), b"1".to_vec())]);
         assert_eq!(tables.get(Table::Blocks, b"a"), Some(b"2".to_vec()));
+    }
+
+    #[test]
+    fn a_view_keeps_nothing_in_memory_of_what_is_flushed_after_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut tables = DiskTables::open(folder.path()).unwrap();
+        let mut chance = Seeded::new(7);
+        let mut write = |tables: &mut DiskTables, count| {
+            for _ in 0..count {
+                tables.put(Table::Tasks, &chance.draw().to_be_bytes(), vec![1; 8 << 10]);
+                tables.commit();
+            }
+        };
+        write(&mut tables, 1_000);
+        let before: Vec<_> = tables.scan(Table::Tasks, ALL, Walk::Up).collect();
+        let view = tables.view();
+        write(&mut tables, 10_000);
+        // Four sealed ones, the open one and one that was flushed since a memtable was last sealed.
+        let held = tables.keyspaces[position(Table::Tasks)].tree.version_memtable_size_sum();
+        assert!(held < 6 * (MEMTABLE_BYTES + (1 << 20)), "{held} bytes are held");
+        let (_, rows) = view.into_tables().find(|(table, _)| *table == Table::Tasks).unwrap();
+        assert!(rows.eq(before), "the view is as it was, whatever was flushed and compacted since");
     }
 
     /// Tables closed after twenty commits over two tables, and the bytes of their journal.
