@@ -394,6 +394,29 @@ mod tests {
         assert!(rows.eq(before), "the view is as it was, whatever was flushed and compacted since");
     }
 
+    #[test]
+    fn a_backlog_that_comes_in_order_pins_next_to_nothing() {
+        const TASKS: u64 = 200_000;
+        let folder = tempfile::tempdir().unwrap();
+        let mut tables = DiskTables::open(folder.path()).unwrap();
+        let backlog = [Table::Tasks, Table::Levels, Table::KeyLevels];
+        for first in (0..TASKS).step_by(1_000) {
+            for task in first..first + 1_000 {
+                for table in backlog {
+                    tables.put(table, &task.to_be_bytes(), vec![1; 50]);
+                }
+            }
+            tables.commit();
+        }
+        for table in backlog {
+            let keyspace = &tables.keyspaces[position(table)];
+            keyspace.rotate_memtable_and_wait().unwrap();
+            let pinned = keyspace.tree.pinned_filter_size() + keyspace.tree.pinned_block_index_size();
+            // A bit for each task would be felt with a hundred million of them.
+            assert!(pinned < TASKS as usize / 8, "{}: {pinned} bytes for {TASKS} rows", table.name());
+        }
+    }
+
     /// Tables closed after twenty commits over two tables, and the bytes of their journal.
     fn twenty_commits(folder: &Path) -> (PathBuf, Vec<u8>) {
         let mut tables = DiskTables::open(folder).unwrap();
