@@ -56,29 +56,7 @@ pub(crate) async fn lanes(options: &Options) -> anyhow::Result<Vec<Figure>> {
     }
     let mut figures = one_by_one(&few_server, options.seconds).await?;
     add(&few_server.client, 0..FEW, KEYS).await?;
-    let empty = many_server.resident_bytes()?;
-    let began = Instant::now();
-    add(&many_server.client, 0..many / 2, KEYS).await?;
-    let half = many_server.resident_bytes()?;
-    add(&many_server.client, many / 2..many, KEYS).await?;
-    let seconds = began.elapsed().as_secs_f64();
-    many_server.settle().await?;
-    let full = many_server.resident_bytes()?;
-    figures.push(
-        Figure {
-            what: format!("lanes: memory with {many} tasks of {KEYS} keys"),
-            value: full / 1_048_576.0,
-            unit: "MiB",
-            bar: Bar::AtMost(512.0),
-            behind: format!(
-                "{:.0} MiB empty, {:.0} MiB with half of them; added in {seconds:.0} s, {:.0} a second",
-                empty / 1_048_576.0,
-                half / 1_048_576.0,
-                many as f64 / seconds
-            ),
-        }
-        .told(),
-    );
+    figures.extend(fill(&many_server, many).await?);
     figures.push(dispatch(&few_server, &many_server, many).await?.told());
     few_server.stop()?;
     many_server.stop()?;
@@ -89,13 +67,46 @@ pub(crate) async fn lanes(options: &Options) -> anyhow::Result<Vec<Figure>> {
             value: restart.as_secs_f64(),
             unit: "s",
             bar: Bar::None,
-            behind: format!("{:.0} MiB", server.resident_bytes()? / 1_048_576.0),
+            behind: format!("{:.0} MiB, at most {:.0} MiB", server.resident_mib()?, server.peak_mib()?),
         }
         .told(),
     );
     server.stop()?;
     figures.push(keys(options).await?.told());
     Ok(figures)
+}
+
+/// Adds tasks, and says what memory that took: at most, and after each tenth of them.
+async fn fill(server: &Server, count: u64) -> anyhow::Result<[Figure; 2]> {
+    const PARTS: u64 = 10;
+    let empty = server.resident_mib()?;
+    let mut after_part = Vec::new();
+    let began = Instant::now();
+    for part in 0..PARTS {
+        add(&server.client, count * part / PARTS..count * (part + 1) / PARTS, KEYS).await?;
+        after_part.push(format!("{:.0}", server.resident_mib()?));
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    server.settle().await?;
+    let memory = Figure {
+        what: format!("lanes: most memory ever while {count} tasks of {KEYS} keys are added"),
+        value: server.peak_mib()?,
+        unit: "MiB",
+        bar: Bar::AtMost(512.0),
+        behind: format!(
+            "{empty:.0} MiB empty, after each tenth {}, and then {:.0} MiB at rest",
+            after_part.join(", "),
+            server.resident_mib()?
+        ),
+    };
+    let added = Figure {
+        what: format!("lanes: {count} tasks added by the thousand, {REQUESTS_AT_ONCE} requests at once"),
+        value: count as f64 / seconds,
+        unit: "tasks/s",
+        bar: Bar::None,
+        behind: format!("in {seconds:.0} s"),
+    };
+    Ok([memory.told(), added.told()])
 }
 
 /// Reserve and complete, alternately with few and with many tasks waiting; what was taken is added again.

@@ -21,6 +21,10 @@ pub(crate) const COMMANDS_WAITING_MAX: usize = 2 * GROUPS_IN_FLIGHT_MAX * GROUP_
 /// enough that a reader waits milliseconds, not seconds.
 pub(crate) const GROUPS_PER_COMMIT_MAX: usize = 64;
 
+/// Bytes after which a commit takes no further group. 1 MiB of small tasks becomes about 15 MiB of rows that wait for
+/// their commit, and a replay that takes 64 full groups at once would need a gigabyte.
+pub(crate) const COMMIT_BYTES_MAX: u64 = 4 << 20;
+
 /// Entries read from the log at a time: with groups of 1 MiB, 32 MiB of memory.
 pub(crate) const ENTRIES_PER_READ_MAX: u64 = 32;
 

@@ -12,6 +12,7 @@ pub mod fault;
 pub mod folder;
 pub mod log;
 pub mod objects;
+mod overlay;
 pub mod snapshot;
 mod table_options;
 pub mod tables;

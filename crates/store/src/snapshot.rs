@@ -48,15 +48,16 @@ pub struct SnapshotSummary {
 /// # Errors
 /// If the file cannot be written.
 pub fn write(tables: &dyn Tables, path: &Path) -> Result<SnapshotSummary, StoreFault> {
-    write_rows(path, |table| tables.scan(table, (Bound::Unbounded, Bound::Unbounded), Walk::Up))
+    let rows = |table| tables.scan(table, (Bound::Unbounded, Bound::Unbounded), Walk::Up);
+    write_rows(path, Table::ALL.into_iter().map(|table| (table, rows(table))))
 }
 
 /// Writes the rows of a view, while the machine goes on.
 ///
 /// # Errors
 /// If the file cannot be written.
-pub fn write_view(view: &TablesView, path: &Path) -> Result<SnapshotSummary, StoreFault> {
-    write_rows(path, |table| view.scan(table, (Bound::Unbounded, Bound::Unbounded), Walk::Up))
+pub fn write_view(view: TablesView, path: &Path) -> Result<SnapshotSummary, StoreFault> {
+    write_rows(path, view.into_tables())
 }
 
 /// Checks a whole snapshot without reading its rows into anything.
@@ -120,14 +121,14 @@ fn delete_all(tables: &mut dyn Tables, table: Table) {
     }
 }
 
-fn write_rows<'a>(
+fn write_rows(
     path: &Path,
-    scan: impl Fn(Table) -> Box<dyn Iterator<Item = Row> + 'a>,
+    tables: impl Iterator<Item = (Table, impl Iterator<Item = Row>)>,
 ) -> Result<SnapshotSummary, StoreFault> {
     let mut unfinished = path.as_os_str().to_owned();
     unfinished.push(".tmp");
     let unfinished = PathBuf::from(unfinished);
-    let written = write_file(&unfinished, path, scan);
+    let written = write_file(&unfinished, path, tables);
     written.map_err(|error| {
         // The half-written file takes space that may be what is missing.
         let _ = std::fs::remove_file(&unfinished);
@@ -135,14 +136,14 @@ fn write_rows<'a>(
     })
 }
 
-fn write_file<'a>(
+fn write_file(
     unfinished: &Path,
     path: &Path,
-    scan: impl Fn(Table) -> Box<dyn Iterator<Item = Row> + 'a>,
+    tables: impl Iterator<Item = (Table, impl Iterator<Item = Row>)>,
 ) -> io::Result<SnapshotSummary> {
     let mut writer = SnapshotWriter::begin(BufWriter::new(File::create(unfinished)?))?;
-    for table in Table::ALL {
-        for (key, value) in scan(table) {
+    for (table, rows) in tables {
+        for (key, value) in rows {
             writer.push(table, &key, &value)?;
         }
         writer.finish_block(table.number())?;
@@ -373,7 +374,7 @@ mod tests {
         into.commit();
         assert_eq!(read_into(&path, &mut into).unwrap(), written);
         let again = folder.path().join("again");
-        assert_eq!(write_view(&into.view(), &again).unwrap(), written);
+        assert_eq!(write_view(into.view(), &again).unwrap(), written);
         assert!(std::fs::read(&again).unwrap() == std::fs::read(&path).unwrap());
     }
 

@@ -15,13 +15,12 @@ pub(crate) fn options_of(table: Table) -> KeyspaceCreateOptions {
         .max_memtable_size(u64::MAX)
         .compaction_strategy(Arc::new(Leveled::default().with_table_target_size(TABLE_FILE_BYTES)));
     match table {
-        // A backlog of 10^8 tasks is in these, and must not be felt in memory: what says where rows are is read as it is
-        // needed. They are only scanned, so that filters, which tell that a row is not there, would be of no use.
+        // These are only scanned, so that filters, which tell that a row is not there, would be of no use.
         Table::Levels | Table::KeyLevels | Table::DelayedTasks | Table::DeadTasks => {
-            options.filter_policy(FilterPolicy::disabled())
+            read_as_needed(options).filter_policy(FilterPolicy::disabled())
         }
-        // The same; and whoever looks for one of these mostly finds it.
-        Table::Tasks | Table::Payloads => options.expect_point_read_hits(true),
+        // Whoever looks for one of these mostly finds it.
+        Table::Tasks | Table::Payloads => read_as_needed(options).expect_point_read_hits(true),
         Table::Meta
         | Table::Submissions
         | Table::Abouts
@@ -45,4 +44,15 @@ pub(crate) fn options_of(table: Table) -> KeyspaceCreateOptions {
             .filter_block_pinning_policy(PinningPolicy::all(true))
             .filter_block_partitioning_policy(PartitioningPolicy::all(false)),
     }
+}
+
+/// For a backlog of 10^8 tasks, which must not be felt in memory: what says where rows are is read as it is needed, in
+/// blocks. On all levels: keys that come in order are moved from the first level to the last as they are, and what is
+/// pinned on the first stays pinned, 3 bytes for each task.
+fn read_as_needed(options: KeyspaceCreateOptions) -> KeyspaceCreateOptions {
+    options
+        .index_block_pinning_policy(PinningPolicy::disabled())
+        .index_block_partitioning_policy(PartitioningPolicy::all(true))
+        .filter_block_pinning_policy(PinningPolicy::disabled())
+        .filter_block_partitioning_policy(PartitioningPolicy::all(true))
 }

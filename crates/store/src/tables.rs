@@ -20,13 +20,13 @@
 //!   puts a message into the queue that those reports fill; a lone worker then waits for itself for ever, and memory
 //!   grows (its pull request 323). With two, one spins while the other compacts. So memtables are sealed here, once each,
 //!   and one worker is enough.
+//! - While one of its snapshots is open, every memtable that is flushed stays in memory. So a [`TablesView`], which is read
+//!   for minutes, holds what the trees consist of at its beginning, and no snapshot.
 
 use crate::fault::StoreFault;
+use crate::overlay::{Merged, Overlay};
 use crate::table_options::options_of;
-use fjall::{AbstractTree, Database, Keyspace, PersistMode, Readable, Snapshot};
-use std::cmp::Ordering;
-use std::collections::{BTreeMap, btree_map};
-use std::iter::{Peekable, Rev};
+use fjall::{AbstractTree, AnyTree, Database, Keyspace, PersistMode};
 use std::path::{Path, PathBuf};
 use windlass_core::tables::{KeyRange, Row, Table, Tables, Walk, is_empty_range};
 
@@ -44,9 +44,6 @@ const REPLAYED_BYTES_MAX: u64 = 1 << 20;
 const WORKER_THREADS: usize = 1;
 /// Files held open.
 const OPEN_FILES_MAX: usize = 256;
-
-/// Rows put or, where the value is none, deleted since the last commit.
-type Overlay = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
 /// The machine's tables on disk.
 pub struct DiskTables {
@@ -66,12 +63,14 @@ pub struct CommittedRows {
     keyspaces: Keyspaces,
 }
 
-/// The committed rows as they were at one moment; they stay so while the machine goes on.
+/// The committed rows as they were at one moment; they stay so while the machine goes on. What a table's rows hold in
+/// memory and on disk is let go when they are dropped.
 pub struct TablesView {
-    path: PathBuf,
-    snapshot: Snapshot,
-    keyspaces: Keyspaces,
+    tables: Vec<(Table, ViewRows)>,
 }
+
+/// All rows of one table, upwards.
+pub(crate) type ViewRows = Box<dyn Iterator<Item = Row> + Send>;
 
 impl DiskTables {
     /// Opens the tables in a folder, or makes empty ones there.
@@ -131,11 +130,20 @@ impl DiskTables {
 
     /// The committed rows as they are now, for a reader on another thread.
     pub fn view(&self) -> TablesView {
-        TablesView {
-            path: self.path.clone(),
-            snapshot: self.database.snapshot(),
-            keyspaces: self.keyspaces.clone(),
-        }
+        // Open until every tree's parts are held, so that all are of the same moment.
+        let moment = self.database.snapshot();
+        let rows = |table: &Table| {
+            let AnyTree::Standard(tree) = &self.keyspaces[position(*table)].tree else {
+                unreachable!("no table is made with its values apart from its keys")
+            };
+            let path = self.path.clone();
+            let rows = tree.create_iter(moment.seqno(), None).map(move |row| {
+                let (key, value) = or_stop(&path, "read", row.map_err(fjall::Error::from));
+                (key.to_vec(), value.to_vec())
+            });
+            (*table, Box::new(rows) as ViewRows)
+        };
+        TablesView { tables: Table::ALL.iter().map(rows).collect() }
     }
 
     /// The committed rows, which can be read while the machine writes.
@@ -186,16 +194,11 @@ impl Tables for DiskTables {
         if overlay.is_empty() {
             return committed;
         }
-        let uncommitted = overlay.range::<[u8], _>(range);
-        Box::new(Merged {
-            committed: committed.peekable(),
-            uncommitted: Uncommitted::new(uncommitted, walk),
-            walk,
-        })
+        Box::new(Merged::new(committed, overlay, range, walk))
     }
 
     fn commit(&mut self) {
-        let rows = self.overlays.iter().map(BTreeMap::len).sum();
+        let rows = self.overlays.iter().map(Overlay::len).sum();
         if rows == 0 {
             return;
         }
@@ -240,24 +243,9 @@ impl CommittedRows {
 }
 
 impl TablesView {
-    /// The value of a row.
-    pub fn get(&self, table: Table, key: &[u8]) -> Option<Vec<u8>> {
-        let found = self.snapshot.get(&self.keyspaces[position(table)], key);
-        or_stop(&self.path, "read", found).map(|value| value.to_vec())
-    }
-
-    /// The rows of a range, in order.
-    pub fn scan<'a>(
-        &'a self,
-        table: Table,
-        range: KeyRange<'_>,
-        walk: Walk,
-    ) -> Box<dyn Iterator<Item = Row> + 'a> {
-        if is_empty_range(range) {
-            return Box::new(std::iter::empty());
-        }
-        let found = self.snapshot.range::<&[u8], _>(&self.keyspaces[position(table)], range);
-        rows(&self.path, found, walk)
+    /// The tables in the order of [`Table::ALL`], each with its rows.
+    pub(crate) fn into_tables(self) -> impl Iterator<Item = (Table, ViewRows)> {
+        self.tables.into_iter()
     }
 }
 
@@ -280,67 +268,6 @@ fn rows(path: &Path, found: fjall::Iter, walk: Walk) -> Box<dyn Iterator<Item = 
     match walk {
         Walk::Up => Box::new(found.map(row)),
         Walk::Down => Box::new(found.rev().map(row)),
-    }
-}
-
-/// Rows of an overlay, upwards.
-type OverlayRange<'a> = btree_map::Range<'a, Vec<u8>, Option<Vec<u8>>>;
-
-/// An overlay's rows in the order of the walk.
-enum Uncommitted<'a> {
-    Up(Peekable<OverlayRange<'a>>),
-    Down(Peekable<Rev<OverlayRange<'a>>>),
-}
-
-impl<'a> Uncommitted<'a> {
-    fn new(range: OverlayRange<'a>, walk: Walk) -> Uncommitted<'a> {
-        match walk {
-            Walk::Up => Uncommitted::Up(range.peekable()),
-            Walk::Down => Uncommitted::Down(range.rev().peekable()),
-        }
-    }
-
-    fn peek(&mut self) -> Option<&'a Vec<u8>> {
-        match self {
-            Uncommitted::Up(rows) => rows.peek().map(|(key, _)| *key),
-            Uncommitted::Down(rows) => rows.peek().map(|(key, _)| *key),
-        }
-    }
-
-    fn next(&mut self) -> Option<(&'a Vec<u8>, &'a Option<Vec<u8>>)> {
-        match self {
-            Uncommitted::Up(rows) => rows.next(),
-            Uncommitted::Down(rows) => rows.next(),
-        }
-    }
-}
-
-/// Committed and uncommitted rows as one sequence; the uncommitted row wins, and a deleted one hides the committed.
-struct Merged<'a> {
-    committed: Peekable<Box<dyn Iterator<Item = Row> + 'a>>,
-    uncommitted: Uncommitted<'a>,
-    walk: Walk,
-}
-
-impl Iterator for Merged<'_> {
-    type Item = Row;
-
-    fn next(&mut self) -> Option<Row> {
-        loop {
-            let Some(key) = self.uncommitted.peek() else { return self.committed.next() };
-            let order = self.committed.peek().map(|(committed, _)| match self.walk {
-                Walk::Up => committed.cmp(key),
-                Walk::Down => key.cmp(committed),
-            });
-            match order {
-                Some(Ordering::Less) => return self.committed.next(),
-                Some(Ordering::Equal) => drop(self.committed.next()),
-                Some(Ordering::Greater) | None => {}
-            }
-            if let Some((key, Some(value))) = self.uncommitted.next() {
-                return Some((key.clone(), value.clone()));
-            }
-        }
     }
 }
 
@@ -440,12 +367,54 @@ mod tests {
         let view = tables.view();
         tables.put(Table::Blocks, b"a", b"2".to_vec());
         tables.commit();
-        assert_eq!(view.get(Table::Blocks, b"a"), Some(b"1".to_vec()));
-        assert_eq!(
-            view.scan(Table::Blocks, ALL, Walk::Down).collect::<Vec<_>>(),
-            [(b"a".to_vec(), b"1".to_vec())]
-        );
+        let (_, rows) = view.into_tables().find(|(table, _)| *table == Table::Blocks).unwrap();
+        assert_eq!(rows.collect::<Vec<_>>(), [(b"a".to_vec(), b"1".to_vec())]);
         assert_eq!(tables.get(Table::Blocks, b"a"), Some(b"2".to_vec()));
+    }
+
+    #[test]
+    fn a_view_keeps_nothing_in_memory_of_what_is_flushed_after_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut tables = DiskTables::open(folder.path()).unwrap();
+        let mut chance = Seeded::new(7);
+        let mut write = |tables: &mut DiskTables, count| {
+            for _ in 0..count {
+                tables.put(Table::Tasks, &chance.draw().to_be_bytes(), vec![1; 8 << 10]);
+                tables.commit();
+            }
+        };
+        write(&mut tables, 1_000);
+        let before: Vec<_> = tables.scan(Table::Tasks, ALL, Walk::Up).collect();
+        let view = tables.view();
+        write(&mut tables, 10_000);
+        // Four sealed ones, the open one and one that was flushed since a memtable was last sealed.
+        let held = tables.keyspaces[position(Table::Tasks)].tree.version_memtable_size_sum();
+        assert!(held < 6 * (MEMTABLE_BYTES + (1 << 20)), "{held} bytes are held");
+        let (_, rows) = view.into_tables().find(|(table, _)| *table == Table::Tasks).unwrap();
+        assert!(rows.eq(before), "the view is as it was, whatever was flushed and compacted since");
+    }
+
+    #[test]
+    fn a_backlog_that_comes_in_order_pins_next_to_nothing() {
+        const TASKS: u64 = 200_000;
+        let folder = tempfile::tempdir().unwrap();
+        let mut tables = DiskTables::open(folder.path()).unwrap();
+        let backlog = [Table::Tasks, Table::Levels, Table::KeyLevels];
+        for first in (0..TASKS).step_by(1_000) {
+            for task in first..first + 1_000 {
+                for table in backlog {
+                    tables.put(table, &task.to_be_bytes(), vec![1; 50]);
+                }
+            }
+            tables.commit();
+        }
+        for table in backlog {
+            let keyspace = &tables.keyspaces[position(table)];
+            keyspace.rotate_memtable_and_wait().unwrap();
+            let pinned = keyspace.tree.pinned_filter_size() + keyspace.tree.pinned_block_index_size();
+            // A bit for each task would be felt with a hundred million of them.
+            assert!(pinned < TASKS as usize / 8, "{}: {pinned} bytes for {TASKS} rows", table.name());
+        }
     }
 
     /// Tables closed after twenty commits over two tables, and the bytes of their journal.

@@ -61,7 +61,8 @@ pub(crate) enum Contents {
 pub(crate) struct Checkpointer {
     checkpoint: Arc<Checkpoint>,
     position: Position,
-    view: Arc<TablesView>,
+    /// None once it is being written. Behind a lock only because raft shares builders, and rows are read by one alone.
+    view: Mutex<Option<TablesView>>,
     _in_use: mpsc::Sender<()>,
 }
 
@@ -97,7 +98,7 @@ impl Checkpoint {
     /// Begins a checkpoint of the position that is applied now.
     pub(crate) fn begin(self: &Arc<Checkpoint>, position: Position) -> Checkpointer {
         self.bytes.store(0, Ordering::Relaxed);
-        let view = Arc::new(self.applier.machine().tables().view());
+        let view = Mutex::new(Some(self.applier.machine().tables().view()));
         Checkpointer { checkpoint: Arc::clone(self), position, view, _in_use: self.in_use.clone() }
     }
 
@@ -115,7 +116,7 @@ impl Checkpoint {
         })
     }
 
-    fn make(&self, position: Position, view: &TablesView) -> Result<(), OrderFault> {
+    fn make(&self, position: Position, view: TablesView) -> Result<(), OrderFault> {
         let index = index_after(&position);
         let path = self.folder.join(format!("{index:020}{SNAPSHOT_ENDING}"));
         let summary = snapshot::write_view(view, &path)?;
@@ -140,8 +141,9 @@ impl RaftSnapshotBuilder<Types> for Checkpointer {
 
     async fn build_snapshot(&mut self) -> Result<SnapshotOf<Types, Contents>, io::Error> {
         let (checkpoint, position) = (Arc::clone(&self.checkpoint), self.position.clone());
-        let view = Arc::clone(&self.view);
-        let made = tokio::task::spawn_blocking(move || checkpoint.make(position, &view)).await;
+        let view = self.view.get_mut().ok().and_then(Option::take);
+        let view = view.expect("raft builds one snapshot with each builder");
+        let made = tokio::task::spawn_blocking(move || checkpoint.make(position, view)).await;
         let result = made.unwrap_or_else(|panic| {
             Err(OrderFault::Contradiction { what: format!("a checkpoint could not be made: {panic}") })
         });

@@ -9,7 +9,7 @@ use super::format::{Position, encode_position};
 use super::{LogId, StoredMembership, Types, index_of};
 use crate::apply::{Applier, Arrived};
 use crate::fault::{Alarm, OrderFault};
-use crate::limits::GROUPS_PER_COMMIT_MAX;
+use crate::limits::{COMMIT_BYTES_MAX, GROUPS_PER_COMMIT_MAX};
 use futures_util::{Stream, StreamExt};
 use openraft::storage::{ApplyResponder, EntryResponder, RaftStateMachine};
 use openraft::type_config::alias::{SnapshotMetaOf, SnapshotOf};
@@ -71,6 +71,10 @@ struct Batch {
 }
 
 impl Batch {
+    const fn is_full(&self) -> bool {
+        self.arrived.len() >= GROUPS_PER_COMMIT_MAX || self.bytes >= COMMIT_BYTES_MAX
+    }
+
     fn push(&mut self, (entry, responder): EntryResponder<Types>) {
         self.last = Some(entry.log_id);
         let group = match entry.payload {
@@ -102,7 +106,7 @@ impl RaftStateMachine<Types> for Feeder {
         let mut batch = Batch::default();
         while let Some(entry) = entries.next().await {
             batch.push(entry?);
-            if batch.arrived.len() == GROUPS_PER_COMMIT_MAX {
+            if batch.is_full() {
                 self.apply_arrived(&mut batch)?;
             }
         }
