@@ -84,20 +84,36 @@ impl Checkpoint {
 
     /// Counts bytes of applied groups; enough of them make a checkpoint due.
     pub(crate) fn count(&self, bytes: u64) {
-        let bytes = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        if bytes >= self.bytes_max.load(Ordering::Relaxed) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.tell_if_due();
+    }
+
+    fn is_due(&self) -> bool {
+        self.bytes.load(Ordering::Relaxed) >= self.bytes_max.load(Ordering::Relaxed)
+    }
+
+    fn tell_if_due(&self) {
+        if self.is_due() {
             self.due.notify_one();
         }
     }
 
     /// Waits until a checkpoint is due by its bytes.
     pub(crate) async fn due(&self) {
-        self.due.notified().await;
+        loop {
+            self.due.notified().await;
+            // Since it was told, one may have begun.
+            if self.is_due() {
+                return;
+            }
+        }
     }
 
     /// Begins a checkpoint of the position that is applied now.
     pub(crate) fn begin(self: &Arc<Checkpoint>, position: Position) -> Checkpointer {
         self.bytes.store(0, Ordering::Relaxed);
+        // None is due while this one is made: how much it writes is not known yet.
+        self.bytes_max.store(u64::MAX, Ordering::Relaxed);
         let view = Mutex::new(Some(self.applier.machine().tables().view()));
         Checkpointer { checkpoint: Arc::clone(self), position, view, _in_use: self.in_use.clone() }
     }
@@ -121,6 +137,7 @@ impl Checkpoint {
         let path = self.folder.join(format!("{index:020}{SNAPSHOT_ENDING}"));
         let summary = snapshot::write_view(view, &path)?;
         self.bytes_max.store(summary.bytes.max(self.bytes_max_least), Ordering::Relaxed);
+        self.tell_if_due();
         self.applier.persist()?;
         *self.lock() = Some(position);
         for (_, older) in snapshots(&self.folder)?.into_iter().filter(|(of, _)| *of < index) {
