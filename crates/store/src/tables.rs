@@ -387,9 +387,9 @@ mod tests {
         let before: Vec<_> = tables.scan(Table::Tasks, ALL, Walk::Up).collect();
         let view = tables.view();
         write(&mut tables, 10_000);
-        // Four sealed ones, the open one and one that was flushed since a memtable was last sealed.
+        // Those that may be sealed, and a few that were flushed since; all that was written would be several times as much.
         let held = tables.keyspaces[position(Table::Tasks)].tree.version_memtable_size_sum();
-        assert!(held < 6 * (MEMTABLE_BYTES + (1 << 20)), "{held} bytes are held");
+        assert!(held < 12 * (MEMTABLE_BYTES + (1 << 20)), "{held} bytes are held");
         let (_, rows) = view.into_tables().find(|(table, _)| *table == Table::Tasks).unwrap();
         assert!(rows.eq(before), "the view is as it was, whatever was flushed and compacted since");
     }
