@@ -30,21 +30,29 @@ pub struct Served {
 impl Served {
     /// Starts `windlass serve` on this data and waits until it is ready.
     pub async fn start(data: &Path, port: u16) -> Served {
-        let child = serve_command(data, port)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("the binary starts");
+        Served::try_start(serve_command(data, port), port)
+            .await
+            .expect("the server does not end before it is ready")
+    }
+
+    /// The same with a command of one's own; none if the server ends before it is ready.
+    pub async fn try_start(mut command: Command, port: u16) -> Option<Served> {
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the binary starts");
         let mut served = Served { child, url: format!("http://127.0.0.1:{port}") };
         let began = Instant::now();
         while !is_ready(&served.url).await {
-            if let Some(status) = served.child.try_wait().expect("a child can be asked") {
-                panic!("the server ended before it was ready: {status}");
+            if served.has_ended() {
+                return None;
             }
             assert!(began.elapsed() < Duration::from_secs(60), "the server is ready within a minute");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        served
+        Some(served)
+    }
+
+    /// Whether it has ended by itself.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("a child can be asked").is_some()
     }
 
     /// The process, for signals.

@@ -3,6 +3,7 @@
 
 pub mod binary;
 pub mod here;
+pub mod hurt;
 pub mod lanes;
 
 /// A number from the environment, or this one.

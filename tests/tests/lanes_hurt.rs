@@ -1,0 +1,173 @@
+//! Lanes of the real server on a machine that fails: reads of its tables, and its clock.
+
+#![expect(clippy::unwrap_used, reason = "a test ends where it meets an error")]
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use windlass_client::frames::{ClientFrame, DoneChunk, ServerFrame, Verdict};
+use windlass_client::json::{ChunkVerdict, CompleteRequest, CompletedChunk, ReservationInfo, ReserveRequest};
+use windlass_client::lanes::TaskRequest;
+use windlass_client::{Blob, Client, ConsumeSocket, Output, SubmissionId};
+use windlass_tests::binary::{Served, free_port};
+use windlass_tests::hurt::Hurt;
+
+const LANE: &str = "emails";
+
+/// Large enough that most of the backlog lies in files, and is read from them.
+const TASKS: usize = 12_000;
+const PAYLOAD_BYTES: usize = 2_000;
+
+#[derive(Default)]
+struct Done {
+    tasks: Mutex<BTreeSet<SubmissionId>>,
+    is_over: AtomicBool,
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_lost_or_stuck_while_every_so_many_reads_of_the_tables_fail() {
+    let (data, tools, port) = (TempDir::new().unwrap(), TempDir::new().unwrap(), free_port());
+    let hurt = Hurt::new(tools.path());
+    let client = Client::new(&format!("http://127.0.0.1:{port}")).unwrap().retrying_for(Duration::ZERO);
+    let mut server = Served::try_start(hurt.serve_command(data.path(), port), port).await.unwrap();
+    client.create_lane(LANE).await.unwrap();
+    let mut added = BTreeSet::new();
+    for request in 0..TASKS / 400 {
+        let task = |nth: usize| TaskRequest {
+            key: format!("k{}", (request + nth) % 50),
+            payload: Some(Blob(vec![b'x'; PAYLOAD_BYTES])),
+            ..TaskRequest::default()
+        };
+        added.extend(client.add_tasks(LANE, (0..400).map(task).collect()).await.unwrap());
+    }
+    // What was read before is in memory; a server that starts reads everything from its files.
+    assert!(server.stop().success());
+    server = Served::try_start(hurt.serve_command(data.path(), port), port).await.unwrap();
+
+    hurt.fail_reads(23);
+    let done = Arc::new(Done::default());
+    let consumers: Vec<_> =
+        (0..3).map(|_| tokio::spawn(consume(client.clone(), Arc::clone(&done)))).collect();
+    let began = Instant::now();
+    let mut starts = 0;
+    while done.tasks.lock().unwrap().len() < added.len() {
+        assert!(began.elapsed() < Duration::from_secs(120), "{} are done", done.tasks.lock().unwrap().len());
+        // A server that cannot read what it must apply stops, rather than going on without it; whoever runs it starts it again.
+        if server.has_ended() {
+            starts += 1;
+            server = started_again(&hurt, data.path(), port).await;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    hurt.fail_reads(0);
+    done.is_over.store(true, Ordering::Relaxed);
+    for consumer in consumers {
+        consumer.await.unwrap();
+    }
+    if server.has_ended() {
+        server = started_again(&hurt, data.path(), port).await;
+    }
+    println!("{} reads failed, {starts} starts", hurt.failed_reads());
+    assert!(hurt.failed_reads() > 0, "reads have failed");
+    assert_eq!(*done.tasks.lock().unwrap(), added);
+    let lane = client.lane(LANE).await.unwrap().lane;
+    assert_eq!((lane.added, lane.done, lane.waiting), (TASKS as u64, TASKS as u64, 0));
+    assert!(server.stop().success());
+}
+
+async fn started_again(hurt: &Hurt, data: &std::path::Path, port: u16) -> Served {
+    for _ in 0..100 {
+        if let Some(server) = Served::try_start(hurt.serve_command(data, port), port).await {
+            return server;
+        }
+    }
+    panic!("one start of a hundred should meet no failing read");
+}
+
+async fn consume(client: Client, done: Arc<Done>) {
+    while !done.is_over.load(Ordering::Relaxed) {
+        // A connection that breaks, or has nothing to say for a while, is replaced.
+        _ = tokio::time::timeout(Duration::from_secs(5), converse(&client, &done)).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+async fn converse(client: &Client, done: &Done) -> Option<()> {
+    let (mut socket, _) = ConsumeSocket::connect(client, "test", None).await.ok()?;
+    for request in 0.. {
+        let strategy = format!("\"Lane({LANE})\"");
+        socket.send(&ClientFrame::Reserve { request, max: 20, strategy, after_reports: false }).await.ok()?;
+        let Some(ServerFrame::Work { work, .. }) = socket.receive().await.ok()? else { return None };
+        for it in work {
+            assert_eq!(it.payload.as_deref().map_or(0, |payload| payload.len()), PAYLOAD_BYTES);
+            let chunks = it.chunks.iter().map(|chunk| DoneChunk { chunk: *chunk, output: Output::Nothing });
+            let complete =
+                ClientFrame::Complete { request, submission: it.submission, done: chunks.collect() };
+            socket.send(&complete).await.ok()?;
+            let Some(ServerFrame::Settled { verdicts, .. }) = socket.receive().await.ok()? else {
+                return None;
+            };
+            assert!(matches!(verdicts[..], [Verdict::Accepted | Verdict::AlreadyDone]), "{verdicts:?}");
+            done.tasks.lock().unwrap().insert(it.submission);
+        }
+    }
+    None
+}
+
+async fn reserve(client: &Client, wait_ms: u64) -> ReservationInfo {
+    let strategy = format!("Lane({LANE})").parse().unwrap();
+    let request = ReserveRequest { max: 1, strategy, wait_ms, lease_ms: 60_000 };
+    client.reserve(&request).await.unwrap().reservations.pop().unwrap()
+}
+
+async fn complete(client: &Client, it: ReservationInfo) {
+    let chunk = CompletedChunk {
+        submission: it.submission,
+        chunk: it.chunk,
+        token: it.token,
+        output: None,
+        stored: false,
+    };
+    let settled = client.complete(&CompleteRequest { chunks: vec![chunk] }).await.unwrap();
+    assert_eq!(settled.chunks, [ChunkVerdict::Accepted]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_is_set_by_an_hour_neither_ends_leases_nor_holds_up_delayed_tasks() {
+    let (data, tools, port) = (TempDir::new().unwrap(), TempDir::new().unwrap(), free_port());
+    let hurt = Hurt::new(tools.path());
+    let client = Client::new(&format!("http://127.0.0.1:{port}")).unwrap();
+    let mut server = Served::try_start(hurt.serve_command(data.path(), port), port).await.unwrap();
+    client.create_lane(LANE).await.unwrap();
+    let mut last = String::new();
+    for (nth, hours) in [1, -1, 0, -1, 1].into_iter().enumerate() {
+        let delayed = TaskRequest { delay_ms: Some(500), ..TaskRequest::default() };
+        let ids = client.add_tasks(LANE, vec![TaskRequest::default(), delayed]).await.unwrap();
+        let held = reserve(&client, 0).await;
+        assert_eq!(held.submission, ids[0], "what is delayed has to wait");
+        hurt.set_clock(hours * 3_600);
+        if nth % 2 == 1 {
+            // The next server finds another time on the wall than the one before.
+            assert!(server.stop().success());
+            server = Served::try_start(hurt.serve_command(data.path(), port), port).await.unwrap();
+        }
+        // Whoever holds a task can report it, and what was delayed comes soon: time passes at half its pace at least.
+        let came = reserve(&client, 20_000).await;
+        let again = if nth % 2 == 1 { reserve(&client, 20_000).await } else { held.clone() };
+        let both: BTreeSet<SubmissionId> = [came.submission, again.submission].into();
+        assert_eq!(both, ids.iter().copied().collect());
+        for attempt in [came, again] {
+            complete(&client, attempt).await;
+        }
+        let lane = client.lane(LANE).await.unwrap().lane;
+        assert_eq!((lane.waiting, lane.delayed), (0, 0));
+        let probe = client.add_tasks(LANE, vec![TaskRequest::default()]).await.unwrap();
+        let added_at = client.explain_task(LANE, probe[0]).await.unwrap().added_at;
+        assert!(last < added_at, "time never goes back: {last}, then {added_at}");
+        last = added_at;
+        complete(&client, reserve(&client, 0).await).await;
+    }
+    assert!(server.stop().success());
+}
