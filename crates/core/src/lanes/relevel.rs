@@ -2,7 +2,8 @@
 //!
 //! Task number i of a key is to stand at `first + i · stride`. First the tasks are moved apart, from the last one to the first,
 //! and none down; then they are moved together, from the first one to the last, and none up. So a key's tasks are in order
-//! all the while, whatever weights they came with. Tasks that are added meanwhile come behind.
+//! all the while, whatever weights they came with. Tasks that are added meanwhile come behind. What stands at or below the
+//! virtual time may be out, and stays there: if it were moved up, the virtual time would follow it when it is done.
 //!
 //! Invariants
 //! - A step looks at a bounded number of tasks, and says where the next one goes on.
@@ -49,7 +50,7 @@ pub struct RelevelFrom {
     /// The last task that was looked at, by the level that it had.
     #[n(1)]
     pub level: Option<Level>,
-    /// The pass that it has got.
+    /// The pass that it was to have, or has got once tasks are moved together.
     #[n(2)]
     pub pass: Option<u64>,
 }
@@ -116,18 +117,24 @@ fn step(
     let mut effects = Vec::new();
     for it in some {
         from.level = Some(it.level);
-        // A retry was charged before, and stands where the virtual time was.
+        // A retry was charged before, and stands where the virtual time was; but it was counted.
         if it.stride == 0 {
+            if !from.is_together {
+                from.pass = from.pass.map(|next| next.saturating_sub(stride_wide));
+            }
             continue;
         }
         let before = it.level.pass;
-        let pass = match (from.is_together, from.pass) {
-            (false, next) => next.map_or(before, |next| next.saturating_sub(stride_wide).max(before)),
-            (true, last) => {
-                last.map_or(before, |last| last.saturating_add(stride_wide).max(lowest).min(before))
-            }
+        let place = match from.is_together {
+            false => from.pass.unwrap_or(before).saturating_sub(stride_wide),
+            true => from.pass.map_or(before, |last| last.saturating_add(stride_wide).max(lowest)),
         };
-        from.pass = Some(pass);
+        let pass = match from.is_together {
+            _ if before <= lowest => before,
+            false => place.max(before),
+            true => place.min(before),
+        };
+        from.pass = Some(if from.is_together { pass } else { place });
         if pass != before || stride != it.stride {
             let to = Level { pass, ..it.level };
             move_task(state, tables, name, key, it.level, to, stride);
@@ -136,7 +143,11 @@ fn step(
     }
     let next = match (is_last, from.is_together) {
         (false, _) => Some(from),
-        (true, false) => Some(RelevelFrom { is_together: true, level: None, pass: None }),
+        (true, false) => {
+            // The place before the first one.
+            let pass = from.pass.map(|first| first.saturating_sub(stride_wide));
+            Some(RelevelFrom { is_together: true, level: None, pass })
+        }
         (true, true) => {
             if let Some(last) = from.pass {
                 state.set_finish(name, key, last.saturating_add(stride_wide), stride);
