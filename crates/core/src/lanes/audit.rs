@@ -250,7 +250,9 @@ impl Check<'_> {
             assert!(Some(acked) <= queue.reader.read_to(), "A of {name:?} lies no higher than R");
         }
         for (of, flow) in queue.flows() {
-            let machine_time = self.rank.tenant(of).map_or(0, |tenant| tenant.row().virtual_time);
+            // A tenant whose turn is over for the machine may still be remembered here.
+            let forgotten = self.rank.row().tenants_from;
+            let machine_time = self.rank.tenant(of).map_or(forgotten, |tenant| tenant.row().virtual_time);
             self.queue(&QueueName::of(name.rank, of.clone()), &flow.queue, machine_time);
         }
     }
