@@ -35,6 +35,8 @@ pub(super) struct Picking<'a> {
     pub(super) meters: &'a mut Meters,
     /// Whether a task is out.
     pub(super) is_out: &'a dyn Fn(TaskId) -> bool,
+    /// Whether a task was handed out before, and charged then.
+    pub(super) is_charged: &'a dyn Fn(TaskId) -> bool,
     /// No task that comes later has an id below this one.
     pub(super) last_id: TaskId,
     /// Queues of which more may have to be read.
@@ -212,7 +214,10 @@ impl Queue {
                         it.meters.wait_for(Some(key), block);
                     }
                     None => {
-                        let placed = self.reader.hand_out().expect("it is the first");
+                        let mut placed = self.reader.hand_out().expect("it is the first");
+                        if (it.is_charged)(level.id) {
+                            placed.stride = 0;
+                        }
                         self.stir(it);
                         self.pass_by(level.pass, placed.stride, it);
                         return Picked::Task(placed);
