@@ -8,6 +8,7 @@ mod fairness;
 mod leader;
 mod model;
 mod oracles;
+mod pairs;
 mod regressions;
 #[path = "../model/sequences.rs"]
 mod sequences;

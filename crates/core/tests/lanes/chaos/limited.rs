@@ -241,7 +241,8 @@ impl Chaos {
             self.model.tasks.iter().filter(|(_, known)| matches!(known.standing, Standing::Waiting { .. }));
         let desk = self.leader.reserver.desk();
         for (id, known) in waiting.filter(|(id, _)| !desk.is_out(**id)) {
-            let why = format!("{id} of {:?} in {:?}", known.key, known.rank);
+            let blocks = desk.blocks(known.rank.lane, &known.key, self.leader.now);
+            let why = format!("{id} of {:?} in {:?}, but {blocks:?}", known.key, known.rank);
             assert!(self.is_blocked(known.rank, &known.key), "nothing is in the way of task {why}");
         }
         self.reconcile();
