@@ -114,10 +114,9 @@ impl Desk {
                 desk.last_id = desk.last_id.max(row.highest.map_or(TaskId::first(), |level| level.id));
                 let mut queue = Queue::new(name.clone(), buffer, row.acked, row.virtual_time);
                 for (tenant, it) in rank.tenants() {
-                    let account = rank.shares().get(tenant).filter(|account| account.waiting > 0);
-                    let Some(account) = account else { continue };
+                    let Some(account) = rank.shares().get(tenant) else { continue };
                     let turn = Level { pass: account.finish.max(row.virtual_time), id: desk.last_id };
-                    queue.add_tenant(tenant, it.row().acked, it.row().virtual_time, turn);
+                    queue.add_tenant(tenant, *it.row(), turn, account.waiting > 0);
                 }
                 if let Some(lane) = desk.lanes.get_mut(&number) {
                     lane.ranks.insert(priority, queue);

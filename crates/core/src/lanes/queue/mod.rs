@@ -20,6 +20,7 @@ mod routes;
 use crate::lanes::desk::Buffer;
 use crate::lanes::levels::{Level, QueueName, RankName, is_tenant, tenant_of};
 use crate::lanes::meters::Meters;
+use crate::lanes::ranks::TenantRow;
 use crate::lanes::reader::{Placed, Reader};
 use crate::lanes::state::LaneRow;
 use crate::lanes::tasks::TaskId;
@@ -195,10 +196,13 @@ impl Queue {
         }
     }
 
-    /// A tenant that has tasks when a leadership begins.
-    pub(super) fn add_tenant(&mut self, name: &str, acked: Option<Level>, virtual_time: u64, turn: Level) {
+    /// A tenant that is there when a leadership begins: it has tasks, or its turn is not over.
+    pub(super) fn add_tenant(&mut self, name: &str, row: TenantRow, turn: Level, has_tasks: bool) {
         let name: Arc<str> = name.into();
-        let queue = Box::new(self.queue_of_flow(&name, acked, virtual_time));
+        let mut queue = Box::new(self.queue_of_flow(&name, row.acked, row.virtual_time));
+        if !has_tasks {
+            queue.reader = Reader::of_empty(self.flow_buffer());
+        }
         let flow = Flow { level: turn, stand: Stand::Resting, is_loaded: false, queue };
         self.flows.insert(name.clone(), flow);
         self.refresh(&name, turn.id);
