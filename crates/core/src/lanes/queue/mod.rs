@@ -8,7 +8,7 @@
 //! Invariants
 //! - The smallest level goes first, of tasks and of flows that may go.
 //! - A flow is in line if it may have something to give and no limit is in its way. One that comes into the line starts at the
-//!   virtual time at the earliest.
+//!   virtual time at the earliest, and no task of a key that is a flow goes before its own level.
 //! - A task of a key that is a flow is in that flow, or out.
 //! - The virtual time is the highest pass that was handed out.
 //!
@@ -233,6 +233,9 @@ impl Queue {
                     if let Some(block) = it.meters.block(Some(&name), it.now) {
                         self.park(&name);
                         it.meters.wait_for(Some(name), block);
+                        continue;
+                    }
+                    if self.catch_up(level, &name) {
                         continue;
                     }
                     match self.pick_of_flow(level, &name, it) {
