@@ -6,10 +6,13 @@
 mod chaos;
 mod fairness;
 mod leader;
+mod limits;
 mod model;
 mod oracles;
 mod pairs;
 mod regressions;
+mod relevel;
 #[path = "../model/sequences.rs"]
 mod sequences;
 mod stories;
+mod tenants;

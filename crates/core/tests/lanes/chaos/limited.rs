@@ -5,7 +5,8 @@
 //! - Rates: over any time t under one rate and one leader, at most `burst + rate · t` go out; a burst is at least what the
 //!   rate gives in a millisecond.
 //! - Nothing is withheld: when the lane gives nothing and nothing is being read, a limit is in the way of each task that waits.
-//! - First in, first out: tasks of a key that were never delayed go out in the order in which they were added.
+//! - First in, first out: tasks of a key that were never delayed go out in the order in which they were added. (A leader that
+//!   hears of things late may read the row of a task before it hears of an earlier one, below what it has read.)
 
 use super::{Chaos, Held, LANES, WEIGHTS_MILLI, pick};
 use std::collections::{BTreeMap, BTreeSet};
@@ -223,7 +224,8 @@ impl Chaos {
             }
         }
         let is_first = it.was_out.insert(held.id);
-        if is_first && self.model.tasks.get(&held.id).is_some_and(|known| !known.was_delayed) {
+        if is_first && !self.is_late && self.model.tasks.get(&held.id).is_some_and(|known| !known.was_delayed)
+        {
             let last = it.last_in_order.insert((rank, key), held.id);
             assert!(last < Some(held.id), "{last:?} of the same key was added after {}", held.id);
         }
