@@ -127,10 +127,13 @@ impl Rank {
 
     /// The virtual times that count for a key.
     pub(super) fn times(&self, key: &str) -> Times {
-        let tenant = tenant_of(key).map_or(0, |tenant| {
-            self.tenants.get(tenant).map_or(self.row.tenants_from, |it| it.row.virtual_time)
-        });
+        let tenant = tenant_of(key).map_or(0, |tenant| self.time_of_tenant(tenant));
         Times { rank: self.row.virtual_time, tenant }
+    }
+
+    /// The virtual time within a tenant, known or not.
+    pub(super) fn time_of_tenant(&self, name: &str) -> u64 {
+        self.tenants.get(name).map_or(self.row.tenants_from, |it| it.row.virtual_time)
     }
 
     /// How far everything is done in the queue around a key.
@@ -165,10 +168,12 @@ impl Rank {
         }
     }
 
-    /// Moves the virtual time of a tenant on, if it is there.
+    /// Moves the virtual time of a tenant on. One that is not there may have been forgotten here, but not by the leader: it
+    /// comes back no earlier than that.
     pub(super) fn advance_tenant(&mut self, name: &str, pass: u64) {
-        if let Some(tenant) = self.known_tenant_mut(name) {
-            tenant.advance(pass);
+        match self.known_tenant_mut(name) {
+            Some(tenant) => tenant.advance(pass),
+            None => self.row.tenants_from = self.row.tenants_from.max(pass),
         }
     }
 
