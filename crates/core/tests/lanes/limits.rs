@@ -114,7 +114,9 @@ fn a_rate_lets_a_burst_go_and_then_one_at_a_time_whatever_is_done() {
     leader.add_of("a", 6);
     let held = leader.all();
     assert_eq!(held.len(), 3);
-    held.into_iter().for_each(|held| drop(leader.complete(held)));
+    for held in held {
+        leader.complete(held);
+    }
     assert_eq!(leader.next(), None, "done or not, they went out");
     for _ in 0..2 {
         assert_eq!(leader.reserver.desk().next_room(), Some(leader.now.after_ms(100)));

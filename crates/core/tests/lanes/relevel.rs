@@ -98,7 +98,9 @@ fn what_is_out_while_its_key_gets_other_levels_does_not_move_the_virtual_time() 
         let held: Vec<Held> = (0..40).map(|_| leader.next().unwrap()).collect();
         weigh(&mut leader, key, 1);
         relevel_all(&mut leader, key);
-        held.into_iter().for_each(|held| drop(leader.complete(held)));
+        for held in held {
+            leader.complete(held);
+        }
         let newcomer = leader.add_of(if key == "a" { "c" } else { "t/z" }, 1)[0];
         let next: Vec<TaskId> = (0..3).map(|_| leader.next().unwrap().id).collect();
         assert!(next.contains(&newcomer), "a newcomer waits for two others at most");
@@ -155,7 +157,9 @@ fn a_keys_tasks_go_out_in_order_while_they_get_other_levels() {
                     held.clear();
                     last = [None; 2];
                 }
-                8 if !held.is_empty() => drop(leader.complete(held.remove(0))),
+                8 if !held.is_empty() => {
+                    leader.complete(held.remove(0));
+                }
                 _ => {
                     for _ in 0..5 {
                         let Some(out) = leader.next() else { break };

@@ -79,6 +79,8 @@ impl Model {
             Some(tenant) => {
                 if let Some(tenant) = self.tenants.get_mut(&(rank, tenant.clone())) {
                     tenant.time = tenant.time.max(it.pass);
+                } else if let Some(row) = self.ranks.get_mut(&rank) {
+                    row.tenants_from = row.tenants_from.max(it.pass);
                 }
             }
         }
