@@ -1,6 +1,6 @@
 //! Everything at once, by chance: adds, hand-outs, reports on time and late, losses, pauses, restarts, crashes, and errands
 //! that take their time. A naive model says what each entry gives; the oracles look at each hand-out; the audit recounts
-//! everything after each step.
+//! everything after each step. Whoever was given nothing is told when there is something.
 //!
 //! With limits, there are tenants too, weights change, and levels are given anew; then `limited` says what may go out.
 
@@ -11,7 +11,10 @@ use crate::model::{Known, Model};
 use crate::oracles::{Seen, Watch};
 use crate::sequences;
 use limited::Limited;
+use std::collections::BTreeMap;
 use windlass_core::batch::reserver::{Holder, LostTooOften, SessionId, Standing as Stands};
+use windlass_core::batch::strategy::Strategy;
+use windlass_core::batch::views::PlanId;
 use windlass_core::entry::{Applied, Command, Effect, Entry, Lead};
 use windlass_core::ids::{Epoch, Shard};
 use windlass_core::lanes::desk::Errand;
@@ -92,6 +95,8 @@ pub(crate) struct Chaos {
     saved: MemoryTables,
     since: Vec<Entry>,
     last_add: Option<Entry>,
+    /// Lanes that gave nothing; whoever waits for them is to be told when they do.
+    asleep: BTreeMap<String, PlanId>,
 }
 
 impl Chaos {
@@ -124,6 +129,7 @@ impl Chaos {
             saved: MemoryTables::default(),
             since: Vec::new(),
             last_add: None,
+            asleep: BTreeMap::new(),
         };
         chaos.restart();
         for name in LANES {
@@ -239,8 +245,16 @@ impl Chaos {
     }
 
     fn reserve_of(&mut self, lane: &str, holder: Holder, max: usize) -> usize {
+        let plan = self.leader.reserver.plan(&Strategy::lane(lane), self.leader.now).expect("a lane");
+        let woken = self.leader.reserver.ready_mut().take_woken();
+        self.asleep.retain(|_, plan| !woken.contains(plan));
         let out = self.leader.reserve_of(lane, holder, max);
         let count = out.len();
+        let is_asleep = self.asleep.get(lane) == Some(&plan);
+        assert!(!is_asleep || count == 0, "{lane} has something to give, and nobody was told");
+        if count < max {
+            self.asleep.insert(lane.to_owned(), plan);
+        }
         for held in out {
             assert!(self.held.iter().all(|it| it.id != held.id), "task {} is out already", held.id);
             self.look_at_hand_out(held);
@@ -359,6 +373,7 @@ impl Chaos {
         self.leader.machine = Machine::open(self.leader.machine.tables().clone());
         self.leader.take_charge();
         self.too_often.clear();
+        self.asleep.clear();
         self.begin_limited();
         self.watch.restart(|rank| self.model.virtual_time(rank));
         let before = std::mem::take(&mut self.held);
