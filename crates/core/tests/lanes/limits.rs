@@ -254,6 +254,26 @@ fn a_task_that_is_given_back_costs_its_key_one_turn_also_if_the_key_is_set_apart
     assert_eq!(leader.next().map(|held| leader.key(held.id)).as_deref(), Some("b"));
 }
 
+/// Each task of `slow` is a turn of ten. Its first one comes back before it is set apart.
+#[test]
+fn a_key_that_is_set_apart_with_a_task_that_came_back_gets_no_turn_for_it() {
+    let mut leader = Leader::new(8, 2);
+    let weight = Weight::from_milli(100).unwrap();
+    let slow = leader.add(vec![NewTask { weight, ..NewTask::new("slow") }; 3]);
+    leader.add_of("b", 30);
+    let first = leader.next_is(slow[0]);
+    leader.next().unwrap();
+    leader.release(first);
+    limit(&mut leader, Scope::EachKey, in_flight(0));
+    assert_eq!((leader.next(), leader.look().parked), (None, 2));
+    limit(&mut leader, Scope::EachKey, None);
+    leader.next_is(slow[0]);
+    let held: Vec<Held> = (0..9).map(|_| leader.next().unwrap()).collect();
+    assert_eq!(keys(&leader, &held), ["b"; 9]);
+    let held: Vec<Held> = (0..2).map(|_| leader.next().unwrap()).collect();
+    assert!(held.iter().any(|held| held.id == slow[1]));
+}
+
 #[test]
 fn a_key_that_was_set_apart_is_forgotten_when_nothing_is_left_and_its_turn_is_over() {
     let mut leader = Leader::new(8, 2);

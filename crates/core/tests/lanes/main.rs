@@ -4,6 +4,7 @@
 //! its desk; `chaos` and `fairness` play by chance, `sequences` says how to replay a seed that fails; the rest are stories.
 
 mod chaos;
+mod cost;
 mod fairness;
 mod leader;
 mod limits;

@@ -1,6 +1,7 @@
 //! Tenants, told as stories: one share each, however many users and tasks they have.
 
 use crate::leader::{LANE, Leader};
+use crate::limits::{in_flight, limit, named};
 use std::collections::BTreeMap;
 use windlass_core::entry::{Command, Outcome, Refusal};
 use windlass_core::lanes::levels::{STRIDE, Weight, tenant_of};
@@ -82,6 +83,33 @@ fn a_tenant_whose_turn_is_not_over_has_to_wait_also_under_the_next_leader() {
         let got = shares(&mut leader, 2, true);
         assert_eq!(got["t/"], 1, "{is_changed}");
     }
+}
+
+/// Its turn is over for the machine, which knows nothing of what limits held up, but not for the leader.
+#[test]
+fn a_tenant_that_the_machine_has_forgotten_comes_back_where_its_users_had_got_to() {
+    let mut leader = Leader::new(8, 2);
+    leader.add_of("a", 90);
+    leader.add_of("t/x", 15);
+    leader.add_of("t/y", 20);
+    for name in ["t/", "t/x"] {
+        limit(&mut leader, named(name), in_flight(0));
+    }
+    shares(&mut leader, 30, true);
+    limit(&mut leader, named("t/"), None);
+    while leader.machine.lanes().rank(leader.rank(0)).unwrap().key("t/y").is_some_and(|it| it.waiting > 0) {
+        shares(&mut leader, 1, true);
+    }
+    limit(&mut leader, named("t/x"), None);
+    while leader.machine.lanes().rank(leader.rank(0)).unwrap().tenant("t/").is_some() {
+        shares(&mut leader, 1, true);
+    }
+    assert!(leader.reserver.desk().turn_of(leader.rank(0), "t/").is_some(), "the leader has not");
+    leader.add_of("t/x", 40);
+    shares(&mut leader, 4, true);
+    let newcomer = leader.add_of("t/y", 1)[0];
+    let next: Vec<_> = (0..6).map(|_| leader.next().unwrap().id).collect();
+    assert!(next.contains(&newcomer), "it waits for one other user and one other key");
 }
 
 #[test]
