@@ -105,7 +105,7 @@ fn a_tenant_that_the_machine_has_forgotten_comes_back_where_its_users_had_got_to
         shares(&mut leader, 1, true);
     }
     assert!(leader.reserver.desk().turn_of(leader.rank(0), "t/").is_some(), "the leader has not");
-    leader.add_of("t/x", 40);
+    leader.add_of("t/z", 40);
     shares(&mut leader, 4, true);
     let newcomer = leader.add_of("t/y", 1)[0];
     let next: Vec<_> = (0..6).map(|_| leader.next().unwrap().id).collect();
