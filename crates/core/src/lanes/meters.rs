@@ -50,6 +50,8 @@ pub struct Meters {
     named: BTreeMap<Arc<str>, Meter>,
     /// Who may go on, and when.
     due: BTreeSet<(At, Metered)>,
+    /// When something was handed out last.
+    last: At,
     sweep_at: usize,
 }
 
@@ -63,7 +65,7 @@ struct Meter {
 }
 
 fn interval_ns(rate: Rate) -> u64 {
-    1_000_000_000_000 / rate.milli_per_second.max(1)
+    1_000_000_000_000_u64.div_ceil(rate.milli_per_second.max(1))
 }
 
 /// How much too early one may come.
@@ -74,6 +76,16 @@ fn slack_ns(rate: Rate) -> u64 {
 }
 
 impl Meter {
+    /// What is left of it under another rate: nobody waits longer than if the new rate had been used up.
+    fn under(self, rate: Option<Rate>, last: At) -> Meter {
+        let next_ns = rate.map_or(0, |rate| {
+            let last_ns = last.as_ms().saturating_mul(NS_PER_MS);
+            let used_up = last_ns.saturating_add(slack_ns(rate)).saturating_add(interval_ns(rate));
+            self.next_ns.min(used_up)
+        });
+        Meter { next_ns, ..Meter::default() }
+    }
+
     fn block(&self, limit: Limit, is_held: bool, now: At) -> Option<Block> {
         if let Some(most) = limit.in_flight {
             if is_held {
@@ -106,16 +118,15 @@ impl Meters {
     pub fn set(&mut self, limits: &LaneLimits, out: impl Iterator<Item = Arc<str>>) {
         self.limits = limits.clone();
         self.due.clear();
-        let mut rates: BTreeMap<Arc<str>, u64> =
-            self.named.iter().map(|(name, meter)| (name.clone(), meter.next_ns)).collect();
-        self.lane = Meter { next_ns: self.lane.next_ns, ..Meter::default() };
-        self.named.clear();
+        self.lane = self.lane.under(limits.lane.rate, self.last);
+        self.named.retain(|name, meter| {
+            let rate = limits.of(name).rate;
+            *meter = meter.under(rate, self.last);
+            rate.is_some()
+        });
         if self.limits.is_empty() {
             return;
         }
-        rates.retain(|name, _| limits.of(name).rate.is_some());
-        self.named
-            .extend(rates.into_iter().map(|(name, next_ns)| (name, Meter { next_ns, ..Meter::default() })));
         for key in out {
             self.each(&key, |meter, _| meter.out += 1);
         }
@@ -161,6 +172,7 @@ impl Meters {
         if self.limits.is_empty() {
             return;
         }
+        self.last = self.last.max(now);
         self.each(key, |meter, limit| meter.take(limit, now));
         if self.named.len() > self.sweep_at.max(SWEEP_AT_LEAST) {
             self.named.retain(|_, meter| !meter.is_idle(now));
@@ -277,6 +289,47 @@ mod tests {
             }
         }
         assert_eq!(given, 500);
+    }
+
+    #[test]
+    fn over_a_long_time_a_rate_lets_out_no_more_than_it_says() {
+        for milli_per_second in [700_000_000, 999_999_999, 333_333, 3_000, 7] {
+            let mut meters =
+                meters(Limit { in_flight: None, rate: Some(Rate { milli_per_second, burst: 1 }) });
+            let key: Arc<str> = "bob".into();
+            let mut given = 0_u64;
+            for ms in (1_000_000..1_000_101).chain([2_000_000]) {
+                while given < 80_000 && meters.block(Some("bob"), At::from_ms(ms)).is_none() {
+                    meters.take(&key, At::from_ms(ms));
+                    given += 1;
+                }
+                let allowed = (ms - 1_000_000) * milli_per_second + milli_per_second.max(1_000_000);
+                assert!(given * 1_000_000 <= allowed, "{given} at {milli_per_second} after {ms}");
+            }
+        }
+    }
+
+    /// A long burst was used up under the old rate; the new one has nothing to do with it.
+    #[test]
+    fn another_rate_is_waited_for_as_if_it_had_been_used_up_and_no_longer() {
+        let limits = |milli_per_second, burst| {
+            let limit = Limit { in_flight: None, rate: Some(Rate { milli_per_second, burst }) };
+            LaneLimits { lane: limit, each_key: limit, ..LaneLimits::default() }
+        };
+        let mut meters = Meters::default();
+        meters.set(&limits(10, 100), std::iter::empty());
+        let (key, now) = (Arc::from("bob"), At::from_ms(1_000_000));
+        while meters.block(Some("bob"), now).is_none() {
+            meters.take(&key, now);
+        }
+        meters.set(&limits(1_000, 5), std::iter::empty());
+        for name in [Some("bob"), None] {
+            assert_eq!(meters.block(name, now), Some(Block::Rate { until: At::from_ms(1_001_000) }));
+            assert_eq!(meters.block(name, At::from_ms(1_001_000)), None);
+        }
+        meters.set(&LaneLimits::default(), std::iter::empty());
+        meters.set(&limits(10, 1), std::iter::empty());
+        assert_eq!(meters.block(None, now), None, "what was lifted is forgotten");
     }
 
     #[test]

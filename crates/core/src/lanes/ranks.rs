@@ -127,10 +127,13 @@ impl Rank {
 
     /// The virtual times that count for a key.
     pub(super) fn times(&self, key: &str) -> Times {
-        let tenant = tenant_of(key).map_or(0, |tenant| {
-            self.tenants.get(tenant).map_or(self.row.tenants_from, |it| it.row.virtual_time)
-        });
+        let tenant = tenant_of(key).map_or(0, |tenant| self.time_of_tenant(tenant));
         Times { rank: self.row.virtual_time, tenant }
+    }
+
+    /// The virtual time within a tenant, known or not.
+    pub(super) fn time_of_tenant(&self, name: &str) -> u64 {
+        self.tenants.get(name).map_or(self.row.tenants_from, |it| it.row.virtual_time)
     }
 
     /// How far everything is done in the queue around a key.
@@ -165,10 +168,12 @@ impl Rank {
         }
     }
 
-    /// Moves the virtual time of a tenant on, if it is there.
+    /// Moves the virtual time of a tenant on. One that is not there may have been forgotten here, but not by the leader: it
+    /// comes back no earlier than that.
     pub(super) fn advance_tenant(&mut self, name: &str, pass: u64) {
-        if let Some(tenant) = self.known_tenant_mut(name) {
-            tenant.advance(pass);
+        match self.known_tenant_mut(name) {
+            Some(tenant) => tenant.advance(pass),
+            None => self.row.tenants_from = self.row.tenants_from.max(pass),
         }
     }
 
@@ -179,7 +184,11 @@ impl Rank {
                 let tenant = self.tenant_mut(tenant);
                 tenant.users.charge(tenant.row.virtual_time, key, stride)
             }
-            None => self.shares.charge(self.row.virtual_time, key, stride),
+            None => {
+                let pass = self.shares.charge(self.row.virtual_time, key, stride);
+                self.drop_tenants();
+                pass
+            }
         }
     }
 
@@ -225,7 +234,6 @@ impl Rank {
                     it.waiting -= 1;
                     it.finish = it.finish.saturating_add(u64::from(tenant_cost));
                 });
-                self.drop_tenants();
                 account.finish
             }
             None => {
@@ -233,6 +241,7 @@ impl Rank {
                 level.pass
             }
         };
+        self.drop_tenants();
         self.advance(pass);
         // Nothing waits any more: nobody is owed anything, so the virtual time moves behind every turn.
         if self.row.waiting == 0
@@ -286,4 +295,56 @@ impl Rank {
 pub(super) struct Changed {
     pub(super) keys: BTreeMap<Box<str>, Option<KeyRow>>,
     pub(super) tenants: Vec<(Box<str>, Option<TenantRow>)>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lanes::tasks::TaskId;
+    use crate::limits::LANE_IDLE_KEYS_MAX;
+
+    const STRIDE: u32 = 1 << 20;
+
+    fn add(rank: &mut Rank, key: &str) -> Level {
+        let level = Level { pass: rank.charge(key, STRIDE), id: TaskId::first() };
+        rank.enter(key, level, 2 * STRIDE);
+        level
+    }
+
+    /// One task waits all the while, so that the virtual time stays.
+    fn rank_with_idle_keys(count: usize) -> Rank {
+        let mut rank = Rank::default();
+        add(&mut rank, "waits");
+        for nth in 0..count {
+            let key = nth.to_string();
+            let pass = rank.charge(&key, 1_000 * STRIDE);
+            rank.enter(&key, Level { pass, id: TaskId::first() }, 0);
+            rank.leave(&key, Level { pass, id: TaskId::first() }, 0);
+        }
+        rank
+    }
+
+    #[test]
+    fn a_tenant_is_forgotten_as_a_whole_also_among_very_many_idle_keys() {
+        let mut rank = Rank::default();
+        let level = add(&mut rank, "t/x");
+        add(&mut rank, "waits");
+        rank.leave("t/x", level, 2 * STRIDE);
+        assert!(rank.tenant("t/").is_some(), "its turn is not over");
+        for nth in 0..LANE_IDLE_KEYS_MAX {
+            let level = Level { pass: rank.charge(&nth.to_string(), 1_000 * STRIDE), id: TaskId::first() };
+            rank.enter(&nth.to_string(), level, 0);
+            rank.leave(&nth.to_string(), level, 0);
+            let is_known = rank.shares().get("t/").is_some();
+            assert_eq!(rank.tenant("t/").is_some(), is_known, "after {nth}");
+        }
+        assert!(rank.tenant("t/").is_none(), "its turn was the nearest");
+    }
+
+    #[test]
+    fn a_new_key_is_charged_for_its_first_task_also_among_very_many_idle_keys() {
+        let mut rank = rank_with_idle_keys(LANE_IDLE_KEYS_MAX);
+        let passes = [(); 3].map(|()| add(&mut rank, "new").pass);
+        assert_eq!(passes, [0, 1, 2].map(|nth| nth * u64::from(STRIDE)));
+    }
 }

@@ -145,8 +145,10 @@ fn count(
     tasks: u64,
 ) -> Applied {
     let some = key.tasks_above(tables, from, TASKS_COUNTED_PER_COMMAND_MAX);
-    let first = if tasks > 0 { first } else { some.first().map_or(first, |it| it.level.pass) };
-    let tasks = tasks + some.len() as u64;
+    // A retry was charged before, and stands where the virtual time was.
+    let mut charged = some.iter().filter(|it| it.stride > 0).peekable();
+    let first = if tasks > 0 { first } else { charged.peek().map_or(first, |it| it.level.pass) };
+    let tasks = tasks + charged.count() as u64;
     if some.len() == TASKS_COUNTED_PER_COMMAND_MAX {
         let level = some.last().map(|it| it.level);
         return releveled(Some(RelevelFrom { phase: Phase::Count { first, tasks }, level }), Vec::new());
@@ -167,7 +169,6 @@ fn move_apart(
     some.retain(|it| it.level.pass > key.lowest);
     let (is_last, level) = (some.len() < TASKS_RELEVELED_PER_COMMAND_MAX, some.last().map(|it| it.level));
     let mut effects = Vec::with_capacity(some.len());
-    // A retry was charged before, and stands where the virtual time was.
     for it in some.into_iter().filter(|it| it.stride > 0) {
         next = next.saturating_sub(key.stride.into());
         if next > it.level.pass {

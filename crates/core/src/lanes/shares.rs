@@ -115,10 +115,12 @@ impl Shares {
         } else if row.finish > virtual_time {
             self.idle.insert((row.finish, key.clone()));
             self.keys.insert(key.clone(), row);
+            // Not this one: it may be about to get a task.
             if self.idle.len() > LANE_IDLE_KEYS_MAX
-                && let Some((_, nearest)) = self.idle.pop_first()
+                && let Some(nearest) = self.idle.iter().find(|(_, it)| *it != key).cloned()
             {
-                self.forget(nearest);
+                self.idle.remove(&nearest);
+                self.forget(nearest.1);
             }
         } else {
             self.forget(key.clone());

@@ -215,9 +215,7 @@ impl LanesState {
     pub(super) fn advance(&mut self, name: RankName, handed_out: &HandedOut) {
         let tenant = handed_out.tenant.as_deref();
         let is_news = match (self.rank(name), tenant) {
-            (Some(rank), Some(name)) => {
-                rank.tenant(name).is_some_and(|it| it.row.virtual_time < handed_out.pass)
-            }
+            (Some(rank), Some(name)) => rank.time_of_tenant(name) < handed_out.pass,
             (Some(rank), None) => rank.row.virtual_time < handed_out.pass,
             (None, tenant) => tenant.is_none() && handed_out.pass > 0,
         };

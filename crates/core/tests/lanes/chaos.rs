@@ -1,12 +1,20 @@
 //! Everything at once, by chance: adds, hand-outs, reports on time and late, losses, pauses, restarts, crashes, and errands
 //! that take their time. A naive model says what each entry gives; the oracles look at each hand-out; the audit recounts
-//! everything after each step.
+//! everything after each step. Whoever was given nothing is told when there is something.
+//!
+//! With limits, there are tenants too, weights change, and levels are given anew; then `limited` says what may go out.
+
+mod limited;
 
 use crate::leader::{BEGIN, Held, LANE, Leader, complete, fail, name_of};
 use crate::model::{Known, Model};
 use crate::oracles::{Seen, Watch};
 use crate::sequences;
+use limited::Limited;
+use std::collections::BTreeMap;
 use windlass_core::batch::reserver::{Holder, LostTooOften, SessionId, Standing as Stands};
+use windlass_core::batch::strategy::Strategy;
+use windlass_core::batch::views::PlanId;
 use windlass_core::entry::{Applied, Command, Effect, Entry, Lead};
 use windlass_core::ids::{Epoch, Shard};
 use windlass_core::lanes::desk::Errand;
@@ -22,21 +30,46 @@ use windlass_core::tables::{MemoryTables, Table};
 
 const LANES: [&str; 2] = [LANE, "post"];
 const KEYS: [&str; 6] = ["", "a", "b", "ab", "acme", "zeta"];
+const KEYS_AND_USERS: [&str; 9] = ["", "a", "b", "t/x", "t/y", "t/z", "u/x", "u/y", "/x"];
 const WEIGHTS_MILLI: [u32; 7] = [1_000, 2_000, 500, 333, 7_000, 100_000, 1];
 
 #[test]
 fn lanes_keep_every_promise_whatever_happens() {
-    sequences::run("lanes_keep_every_promise_whatever_happens", 300, |seed| play(seed, 150, false));
+    let how = How { is_late: false, is_limited: false };
+    sequences::run("lanes_keep_every_promise_whatever_happens", 300, |seed| play(seed, 150, how));
 }
 
 #[test]
 fn nothing_is_lost_or_given_twice_if_the_leader_hears_of_everything_late() {
     let name = "nothing_is_lost_or_given_twice_if_the_leader_hears_of_everything_late";
-    sequences::run(name, 300, |seed| play(seed, 150, true));
+    let how = How { is_late: true, is_limited: false };
+    sequences::run(name, 300, |seed| play(seed, 150, how));
 }
 
-fn play(seed: u64, steps: usize, is_late: bool) {
-    let mut chaos = Chaos::new(seed, is_late);
+#[test]
+fn limits_hold_and_nothing_is_withheld_whatever_happens() {
+    let how = How { is_late: false, is_limited: true };
+    sequences::run("limits_hold_and_nothing_is_withheld_whatever_happens", 300, |seed| play(seed, 250, how));
+}
+
+#[test]
+fn limits_hold_and_nothing_is_withheld_if_the_leader_hears_of_everything_late() {
+    let name = "limits_hold_and_nothing_is_withheld_if_the_leader_hears_of_everything_late";
+    let how = How { is_late: true, is_limited: true };
+    sequences::run(name, 300, |seed| play(seed, 250, how));
+}
+
+/// What may happen.
+#[derive(Debug, Clone, Copy)]
+struct How {
+    /// The leader hears of effects later.
+    is_late: bool,
+    /// There are tenants, limits, and levels that are given anew.
+    is_limited: bool,
+}
+
+fn play(seed: u64, steps: usize, how: How) {
+    let mut chaos = Chaos::new(seed, how);
     for _ in 0..steps {
         chaos.step();
     }
@@ -48,8 +81,12 @@ pub(crate) struct Chaos {
     model: Model,
     watch: Watch,
     chance: Seeded,
+    keys: &'static [&'static str],
     weights: Vec<Weight>,
     is_late: bool,
+    /// Each hand-out is watched by the oracles, which know nothing of limits and tenants.
+    is_watched: bool,
+    limits: Option<Limited>,
     held: Vec<Held>,
     /// Tokens of those who do not hold their task any more, as far as anybody knows.
     lost: Vec<Held>,
@@ -58,14 +95,17 @@ pub(crate) struct Chaos {
     saved: MemoryTables,
     since: Vec<Entry>,
     last_add: Option<Entry>,
+    /// Lanes that gave nothing; whoever waits for them is to be told when they do.
+    asleep: BTreeMap<String, PlanId>,
 }
 
 impl Chaos {
-    fn new(seed: u64, is_late: bool) -> Chaos {
+    fn new(seed: u64, how: How) -> Chaos {
         let mut chance = Seeded::new(seed);
         let tasks = 2 + pick(&mut chance, 8);
         let reload_at = pick(&mut chance, tasks);
-        let weights: Vec<Weight> = KEYS
+        let keys: &[&str] = if how.is_limited { &KEYS_AND_USERS } else { &KEYS };
+        let weights: Vec<Weight> = keys
             .iter()
             .map(|_| {
                 Weight::from_milli(WEIGHTS_MILLI[pick(&mut chance, WEIGHTS_MILLI.len())]).expect("a weight")
@@ -78,21 +118,25 @@ impl Chaos {
             model: Model::default(),
             watch: Watch::new(weights.iter().map(|weight| weight.stride().into()).collect()),
             chance,
+            keys,
             weights,
-            is_late,
+            is_late: how.is_late,
+            is_watched: !how.is_late && !how.is_limited,
+            limits: how.is_limited.then(Limited::default),
             held: Vec::new(),
             lost: Vec::new(),
             too_often: Vec::new(),
             saved: MemoryTables::default(),
             since: Vec::new(),
             last_add: None,
+            asleep: BTreeMap::new(),
         };
         chaos.restart();
         for name in LANES {
             let set = SetLane { name: name.into(), may_create: true, is_paused: None, is_draining: None };
             chaos.apply(Command::SetLane(set));
         }
-        chaos.leader.is_late = is_late;
+        chaos.leader.is_late = how.is_late;
         chaos
     }
 
@@ -102,6 +146,7 @@ impl Chaos {
 
     fn step(&mut self) {
         match self.below(100) {
+            _ if self.limits.is_some() && self.below(7) == 0 => self.step_limited(),
             0..20 => self.add(),
             20..42 => self.reserve(),
             42..56 => self.settle_one(),
@@ -138,7 +183,8 @@ impl Chaos {
         let expected = self.model.apply(&entry, &applied);
         assert_eq!(applied, expected, "after {entry:?}");
         self.model.agrees(self.leader.machine.lanes());
-        if !self.is_late {
+        self.note_keys(&applied);
+        if self.is_watched {
             applied.effects.iter().for_each(|effect| self.follow(effect));
         }
         applied
@@ -167,7 +213,7 @@ impl Chaos {
         if self.below(10) == 0 {
             add.idempotency_key = Some(format!("key {}", self.below(3)));
             add.tasks.truncate(1);
-            add.tasks[0] = NewTask::new(KEYS[1]);
+            add.tasks[0] = NewTask::new(self.keys[1]);
             add.tasks[0].weight = self.weights[1];
         }
         let entry = self.leader.entry(Command::AddTasks(add));
@@ -177,7 +223,7 @@ impl Chaos {
 
     fn new_task(&mut self) -> NewTask {
         // Mostly few keys, so that each has several tasks.
-        let key = if self.below(4) == 0 { self.below(KEYS.len()) } else { 1 + self.below(2) };
+        let key = if self.below(4) == 0 { self.below(self.keys.len()) } else { 1 + self.below(2) };
         let delay = [0, 0, 0, 0, 0, 0, 1, 700][self.below(8)];
         NewTask {
             weight: self.weights[key],
@@ -185,7 +231,7 @@ impl Chaos {
             not_before: (delay > 0).then(|| self.leader.now.after_ms(delay)),
             attempts_max: 1 + [0, 1, 1, 4][self.below(4)],
             retry_delay_ms: [0, 0, 1, 900][self.below(4)],
-            ..NewTask::new(KEYS[key])
+            ..NewTask::new(self.keys[key])
         }
     }
 
@@ -195,14 +241,30 @@ impl Chaos {
             number => Holder::Session(SessionId(number as u64)),
         };
         let (lane, max) = (LANES[usize::from(self.below(8) == 0)], 1 + self.below(4));
-        for held in self.leader.reserve_of(lane, holder, max) {
+        self.reserve_of(lane, holder, max);
+    }
+
+    fn reserve_of(&mut self, lane: &str, holder: Holder, max: usize) -> usize {
+        let plan = self.leader.reserver.plan(&Strategy::lane(lane), self.leader.now).expect("a lane");
+        let woken = self.leader.reserver.ready_mut().take_woken();
+        self.asleep.retain(|_, plan| !woken.contains(plan));
+        let out = self.leader.reserve_of(lane, holder, max);
+        let count = out.len();
+        let is_asleep = self.asleep.get(lane) == Some(&plan);
+        assert!(!is_asleep || count == 0, "{lane} has something to give, and nobody was told");
+        if count < max {
+            self.asleep.insert(lane.to_owned(), plan);
+        }
+        for held in out {
             assert!(self.held.iter().all(|it| it.id != held.id), "task {} is out already", held.id);
-            if !self.is_late {
+            self.look_at_hand_out(held);
+            if self.is_watched {
                 let (rank, level) = self.place_of(held.id).expect("what goes out has a place");
                 self.watch.handed_out(rank, level);
             }
             self.held.push(held);
         }
+        count
     }
 
     fn place_of(&self, id: TaskId) -> Option<(RankName, Level)> {
@@ -278,6 +340,9 @@ impl Chaos {
                     self.apply(Command::Ack(ack));
                 }
                 Errand::Note(_) => {}
+                Errand::Read { queue, .. } if self.below(8) == 0 => {
+                    self.leader.reserver.desk_mut().give_up_read(&queue);
+                }
                 read => self.leader.go_for(read),
             },
             nth if nth - asked < self.leader.looked.len() => {
@@ -293,6 +358,7 @@ impl Chaos {
         let now = self.leader.now;
         let too_often = self.leader.reserver.tick(now);
         self.too_often.extend(too_often);
+        self.leader.reserver.make_room(now);
         if self.leader.reserver.desk_mut().take_due(now) {
             self.apply(Command::ReleaseTasks);
         }
@@ -307,6 +373,8 @@ impl Chaos {
         self.leader.machine = Machine::open(self.leader.machine.tables().clone());
         self.leader.take_charge();
         self.too_often.clear();
+        self.asleep.clear();
+        self.begin_limited();
         self.watch.restart(|rank| self.model.virtual_time(rank));
         let before = std::mem::take(&mut self.held);
         for held in before {
@@ -319,12 +387,13 @@ impl Chaos {
 
     fn reassert(&mut self, held: Held, rank: RankName, level: Level) {
         let known = &self.model.tasks[&held.id];
-        let placed = Placed { level, key: known.key.as_str().into(), stride: known.weight.stride() };
+        let placed = Placed { level, key: known.key.as_str().into(), stride: known.stride };
         let session = SessionId(1 + self.below(3) as u64);
         let standing = self.leader.reserver.reassert_task(session, rank, placed, held.token);
         assert_eq!(standing, Stands::Holds);
         self.held.push(held);
-        if !self.is_late {
+        self.note_held(held);
+        if self.is_watched {
             self.watch.held(rank, level);
         }
     }
@@ -356,11 +425,8 @@ impl Chaos {
     fn weigh(&mut self) {
         let weight = WEIGHTS_MILLI[self.below(WEIGHTS_MILLI.len())];
         let weight = Weight::from_milli(weight).filter(|_| self.below(3) > 0);
-        let (lane, key) = (LANES[self.below(2)], KEYS[self.below(KEYS.len())]);
-        self.apply(Command::WeighKeys(WeighKeys {
-            lane: lane.into(),
-            weights: [(key.into(), weight)].into(),
-        }));
+        let (lane, key) = (LANES[self.below(2)], self.name_to_weigh());
+        self.apply(Command::WeighKeys(WeighKeys { lane: lane.into(), weights: [(key, weight)].into() }));
     }
 
     /// The log may deliver twice, and a broken sender may send something else under the same name.
@@ -416,6 +482,7 @@ impl Chaos {
     fn end(&mut self) {
         self.leader.is_late = false;
         self.leader.tell(usize::MAX);
+        self.lift_limits();
         for name in LANES {
             let set =
                 SetLane { name: name.into(), may_create: false, is_paused: Some(false), is_draining: None };
@@ -439,9 +506,10 @@ impl Chaos {
         let left = self.model.tasks.len();
         let dead = self.model.tasks.values().filter(|known| known.standing == Standing::Dead).count();
         assert_eq!(left, dead, "everything that did not die was done: {:?}", self.model.tasks);
-        assert_eq!(self.leader.rows(Table::Levels), 0);
+        assert_eq!([self.leader.rows(Table::Levels), self.leader.rows(Table::KeyLevels)], [0, 0]);
+        self.check_nothing_is_remembered();
         assert_eq!(self.leader.rows(Table::Tasks), dead);
-        assert!(self.is_late || self.watch.waiting() == 0);
+        assert_eq!(self.watch.waiting(), 0);
         assert!(self.leader.now >= BEGIN);
     }
 }

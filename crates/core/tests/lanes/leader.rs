@@ -18,6 +18,7 @@ use windlass_core::lanes::listing;
 use windlass_core::lanes::open::SetLane;
 use windlass_core::lanes::ranks::RankRow;
 use windlass_core::lanes::reader::Placed;
+use windlass_core::lanes::state::LaneRow;
 use windlass_core::lanes::tasks::{AddTasks, NewTask, Standing, Task, TaskId};
 use windlass_core::machine::Machine;
 use windlass_core::tables::{MemoryTables, Table, Tables, Walk};
@@ -56,6 +57,8 @@ pub(crate) struct Leader {
     pub(crate) is_late: bool,
     /// Effects that the reserver has not heard of yet.
     pub(crate) untold: VecDeque<Effect>,
+    /// What the reserver has heard of lanes, one after the other.
+    pub(crate) lanes_told: Vec<(LaneNumber, LaneRow)>,
     buffer: Buffer,
     entries: u64,
 }
@@ -72,6 +75,7 @@ impl Leader {
             looked: Vec::new(),
             is_late: false,
             untold: VecDeque::new(),
+            lanes_told: Vec::new(),
             buffer: Buffer { tasks, reload_at },
             entries: 0,
         };
@@ -100,6 +104,9 @@ impl Leader {
         self.errands.clear();
         self.looked.clear();
         self.untold.clear();
+        self.lanes_told.clear();
+        let lanes = self.machine.lanes().all().map(|lane| lane.row());
+        self.lanes_told.extend(lanes.map(|row| (row.number, row.clone())));
         self.audit();
     }
 
@@ -136,6 +143,9 @@ impl Leader {
     pub(crate) fn tell(&mut self, count: usize) {
         for effect in self.untold.drain(..count.min(self.untold.len())) {
             self.reserver.absorb(&effect);
+            if let Effect::LaneSet { lane, row, .. } = effect {
+                self.lanes_told.push((lane, *row));
+            }
         }
     }
 
@@ -300,6 +310,7 @@ impl Leader {
     /// Lets time pass, and what was delayed up to then come.
     pub(crate) fn wait_ms(&mut self, ms: u64) {
         self.now = self.now.after_ms(ms);
+        self.reserver.make_room(self.now);
         while self.reserver.desk_mut().take_due(self.now) {
             self.apply(Command::ReleaseTasks);
         }

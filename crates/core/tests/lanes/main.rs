@@ -1,14 +1,20 @@
 //! The lanes: fair, exact after every restart, and never stuck.
 //!
 //! `model` says naively what each entry gives, `oracles` what a fair lane shows, `leader` is the shell around a machine and
-//! its desk; `chaos` and `fairness` play by chance, `sequences` says how to replay a seed that fails; the rest are stories.
+//! its desk; `chaos`, `fairness` and `pairs` play by chance, `sequences` says how to replay a seed that fails; `cost` compares
+//! times; the rest are stories.
 
 mod chaos;
+mod cost;
 mod fairness;
 mod leader;
+mod limits;
 mod model;
 mod oracles;
+mod pairs;
 mod regressions;
+mod relevel;
 #[path = "../model/sequences.rs"]
 mod sequences;
 mod stories;
+mod tenants;

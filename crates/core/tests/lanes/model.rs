@@ -1,11 +1,11 @@
 //! The naive model of the lanes: it never forgets a key, and knows nothing of readers, buffers and ack levels.
 
+mod levels;
+
 use std::collections::BTreeMap;
-use windlass_core::effect::Times;
 use windlass_core::entry::{Applied, Command, Effect, Entry, Fail, FailedAttempt, Outcome, Refusal, Settled};
 use windlass_core::ids::Attempt;
-use windlass_core::lanes::acks::Ack;
-use windlass_core::lanes::levels::{LaneNumber, Level, RankName, Weight};
+use windlass_core::lanes::levels::{LaneNumber, Level, RankName, Weight, tenant_of};
 use windlass_core::lanes::limiting::LaneLimits;
 use windlass_core::lanes::open::SetLane;
 use windlass_core::lanes::ranks::RankRow;
@@ -28,6 +28,8 @@ pub(crate) struct Known {
     pub(crate) was_delayed: bool,
     /// Its place was charged to its key.
     pub(crate) is_charged: bool,
+    /// How far behind it the next one of its key stands; 0 if it was charged before.
+    pub(crate) stride: u32,
     failures: u32,
     attempts_max: u32,
     retry_delay_ms: u64,
@@ -38,6 +40,15 @@ struct KnownLane {
     row: LaneRow,
 }
 
+/// A tenant while it has tasks, or its turn is not over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct KnownTenant {
+    time: u64,
+    acked: Option<Level>,
+    finish: u64,
+    waiting: u32,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Model {
     at: At,
@@ -45,6 +56,7 @@ pub(crate) struct Model {
     pub(crate) tasks: BTreeMap<TaskId, Known>,
     ranks: BTreeMap<RankName, RankRow>,
     finishes: BTreeMap<(RankName, String), u64>,
+    tenants: BTreeMap<(RankName, String), KnownTenant>,
     replies: BTreeMap<String, (String, Vec<NewTask>, Outcome)>,
 }
 
@@ -58,6 +70,8 @@ impl Model {
             Command::AddTasks(it) => self.add(entry, it, gave),
             Command::Ack(it) => self.ack(it),
             Command::WeighKeys(it) => self.weigh(it),
+            Command::LimitLane(it) => self.limit(it),
+            Command::Relevel(it) => self.relevel(it),
             Command::ReleaseTasks => self.release(),
             Command::Redrive(it) => self.redrive(it),
             Command::Complete(it) => {
@@ -114,7 +128,7 @@ impl Model {
         }
         let number = lane.row.number;
         for handed_out in &it.handed_out {
-            self.advance(RankName { lane: number, priority: handed_out.priority }, handed_out.pass);
+            self.hear(RankName { lane: number, priority: handed_out.priority }, handed_out);
         }
         let Outcome::TasksAdded { tasks: ids } = &gave.outcome else { panic!("{:?}", gave.outcome) };
         assert_eq!(ids.iter().count(), it.tasks.len());
@@ -137,6 +151,7 @@ impl Model {
             failed: None,
             was_delayed: until.is_some(),
             is_charged: true,
+            stride: 0,
             failures: 0,
             attempts_max: new.attempts_max,
             retry_delay_ms: new.retry_delay_ms,
@@ -153,48 +168,6 @@ impl Model {
         let rank = self.known(id).rank;
         self.row(rank).delayed += 1;
         Effect::TaskDelayed { until }
-    }
-
-    fn charge_and_place(&mut self, id: TaskId) -> Effect {
-        let Known { rank, key, weight, .. } = self.known(id).clone();
-        let finish = self.finishes.get(&(rank, key.clone())).copied().unwrap_or(0);
-        let pass = finish.max(self.row(rank).virtual_time);
-        let lane = self.lanes.values().find(|lane| lane.row.number == rank.lane);
-        let weight = lane.and_then(|lane| lane.row.weights.get(&key)).copied().unwrap_or(weight);
-        self.finishes.insert((rank, key), pass + u64::from(weight.stride()));
-        self.known(id).is_charged = true;
-        self.place(id, pass, weight.stride())
-    }
-
-    fn place(&mut self, id: TaskId, pass: u64, stride: u32) -> Effect {
-        let known = self.known(id);
-        known.standing = Standing::Waiting { pass };
-        let (rank, key, level) = (known.rank, known.key.as_str().into(), Level { pass, id });
-        let row = self.row(rank);
-        row.waiting += 1;
-        row.highest = row.highest.max(Some(level));
-        let times = Times { rank: row.virtual_time, tenant: 0 };
-        Effect::TaskPlaced { rank, level, key, stride, times }
-    }
-
-    fn advance(&mut self, rank: RankName, pass: u64) {
-        if pass > 0 {
-            let row = self.row(rank);
-            row.virtual_time = row.virtual_time.max(pass);
-        }
-    }
-
-    fn take_out(&mut self, id: TaskId, pass: u64, is_done: bool) -> Effect {
-        let Known { rank, key, .. } = self.known(id).clone();
-        self.row(rank).waiting -= 1;
-        self.advance(rank, pass);
-        if self.row(rank).waiting == 0 {
-            let finishes = self.finishes.iter().filter(|((of, _), _)| *of == rank);
-            let last = finishes.map(|(_, finish)| *finish).max().unwrap_or(0);
-            self.advance(rank, last);
-        }
-        let times = Times { rank: self.row(rank).virtual_time, tenant: 0 };
-        Effect::TaskUnplaced { rank, level: Level { pass, id }, key: key.into(), is_done, times }
     }
 
     fn complete(&mut self, id: TaskId, effects: &mut Vec<Effect>) -> Settled {
@@ -261,9 +234,8 @@ impl Model {
         let mut effects = Vec::new();
         for (_, id) in &due {
             let Known { rank, failures, .. } = *self.known(*id);
-            let row = self.row(rank);
-            row.delayed -= 1;
-            let now = row.virtual_time;
+            self.row(rank).delayed -= 1;
+            let now = self.time_around(*id);
             effects.push(if failures > 0 { self.place(*id, now, 0) } else { self.charge_and_place(*id) });
         }
         effects.extend(self.next_due().map(|until| Effect::TaskDelayed { until }));
@@ -298,16 +270,6 @@ impl Model {
         lane_set(&it.lane, &lane.row)
     }
 
-    fn ack(&mut self, it: &Ack) -> Applied {
-        let rank = RankName { lane: it.lane, priority: it.priority };
-        if let Some(row) = self.ranks.get_mut(&rank)
-            && it.level.pass < row.virtual_time
-        {
-            row.acked = row.acked.max(Some(it.level));
-        }
-        answered(Outcome::Noted)
-    }
-
     /// Whether the machine says of its lanes what the model says, to the last count.
     pub(crate) fn agrees(&self, lanes: &LanesState) {
         let said = lanes.all().map(|lane| (lane.name(), lane.row()));
@@ -318,6 +280,7 @@ impl Model {
         });
         let ranks: BTreeMap<_, _> = ranks.collect();
         assert_eq!(ranks, self.ranks, "virtual times, ack levels and counts");
+        self.agrees_on_tenants(lanes);
     }
 
     fn known(&mut self, id: TaskId) -> &mut Known {
@@ -326,6 +289,12 @@ impl Model {
 
     fn row(&mut self, rank: RankName) -> &mut RankRow {
         self.ranks.entry(rank).or_default()
+    }
+
+    /// What is said of the lane of this number.
+    pub(crate) fn lane(&self, number: LaneNumber) -> &LaneRow {
+        let lane = self.lanes.values().find(|lane| lane.row.number == number);
+        &lane.expect("it was created").row
     }
 
     /// A rank's virtual time.

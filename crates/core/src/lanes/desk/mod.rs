@@ -46,6 +46,8 @@ pub struct Desk {
     numbers: BTreeMap<String, LaneNumber>,
     /// Where each task belongs that is out.
     out: BTreeMap<TaskId, Seat>,
+    /// Tasks that came back from whoever had them, and are not charged again.
+    came_back: BTreeSet<TaskId>,
     woken: BTreeSet<LaneNumber>,
     /// Queues of which more may have to be read.
     stirred: BTreeSet<QueueName>,
@@ -68,6 +70,7 @@ impl Default for Desk {
             lanes: BTreeMap::new(),
             numbers: BTreeMap::new(),
             out: BTreeMap::new(),
+            came_back: BTreeSet::new(),
             woken: BTreeSet::new(),
             stirred: BTreeSet::new(),
             advanced: BTreeSet::new(),
@@ -111,10 +114,9 @@ impl Desk {
                 desk.last_id = desk.last_id.max(row.highest.map_or(TaskId::first(), |level| level.id));
                 let mut queue = Queue::new(name.clone(), buffer, row.acked, row.virtual_time);
                 for (tenant, it) in rank.tenants() {
-                    let account = rank.shares().get(tenant).filter(|account| account.waiting > 0);
-                    let Some(account) = account else { continue };
+                    let Some(account) = rank.shares().get(tenant) else { continue };
                     let turn = Level { pass: account.finish.max(row.virtual_time), id: desk.last_id };
-                    queue.add_tenant(tenant, it.row().acked, it.row().virtual_time, turn);
+                    queue.add_tenant(tenant, *it.row(), turn, account.waiting > 0);
                 }
                 if let Some(lane) = desk.lanes.get_mut(&number) {
                     lane.ranks.insert(priority, queue);
@@ -179,11 +181,13 @@ impl Desk {
             return Next::Nothing;
         }
         let is_out = |id| self.out.contains_key(&id);
+        let is_charged = |id| self.came_back.contains(&id);
         let mut picking = Picking {
             now,
             lane: &lane.row,
             meters: &mut lane.meters,
             is_out: &is_out,
+            is_charged: &is_charged,
             last_id: self.last_id,
             stirred: &mut self.stirred,
             worst_lag: &mut lane.worst_lag,
@@ -241,6 +245,7 @@ impl Desk {
     /// Takes a task back that nobody works on any more.
     pub fn put_back(&mut self, id: TaskId) {
         let Some(Seat { rank, key }) = self.take_out(id) else { return };
+        self.came_back.insert(id);
         let last_id = self.last_id;
         let Some(queue) = self.queue_mut(rank) else { return };
         queue.put_back(&key, id, last_id);
@@ -308,6 +313,7 @@ impl Desk {
             }
             Effect::TaskUnplaced { rank, level, key, times, .. } => {
                 self.take_out(level.id);
+                self.came_back.remove(&level.id);
                 let last_id = self.last_id;
                 let Some(queue) = self.queue_mut(*rank) else { return };
                 queue.remove(key, *level, times.rank, times.tenant, last_id);
@@ -326,6 +332,7 @@ impl Desk {
             }
             Effect::TaskDelayed { until } => self.note_due(*until),
             Effect::TaskGone { task } => {
+                self.came_back.remove(task);
                 let Some(Seat { rank, key }) = self.take_out(*task) else { return };
                 let last_id = self.last_id;
                 let Some(queue) = self.queue_mut(rank) else { return };

@@ -1,7 +1,7 @@
 //! Flows of a queue: when one comes about, where it stands, and when it goes.
 
 use super::{Flow, Picking, Queue, Stand};
-use crate::lanes::levels::Level;
+use crate::lanes::levels::{Level, is_tenant};
 use crate::lanes::tasks::TaskId;
 use crate::limits::LANE_FLOWS_LOADED_MAX;
 use std::sync::Arc;
@@ -18,6 +18,18 @@ impl Queue {
         let flow = self.flows.get_mut(name).expect("whoever is in line is a flow");
         self.line.remove(&(flow.level, name.clone()));
         flow.stand = Stand::Parked;
+    }
+
+    /// Moves a key that is a flow on to the level of its next task, if that is higher: what was given back to it before it was
+    /// set apart, or has been moved since, is not its turn. Says whether it has moved.
+    pub(super) fn catch_up(&mut self, level: Level, name: &Arc<str>) -> bool {
+        let flow = self.flows.get_mut(name).expect("whoever is in line is a flow");
+        let next = flow.queue.reader.first().map(|(next, _)| next).filter(|_| !is_tenant(name));
+        let Some(next) = next.filter(|next| next.pass > level.pass) else { return false };
+        self.line.remove(&(level, name.clone()));
+        flow.level = next;
+        self.line.insert((next, name.clone()));
+        true
     }
 
     /// A limit is not in the way of a key or tenant any more.

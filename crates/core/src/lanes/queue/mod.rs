@@ -8,7 +8,7 @@
 //! Invariants
 //! - The smallest level goes first, of tasks and of flows that may go.
 //! - A flow is in line if it may have something to give and no limit is in its way. One that comes into the line starts at the
-//!   virtual time at the earliest.
+//!   virtual time at the earliest, and no task of a key that is a flow goes before its own level.
 //! - A task of a key that is a flow is in that flow, or out.
 //! - The virtual time is the highest pass that was handed out.
 //!
@@ -20,6 +20,7 @@ mod routes;
 use crate::lanes::desk::Buffer;
 use crate::lanes::levels::{Level, QueueName, RankName, is_tenant, tenant_of};
 use crate::lanes::meters::Meters;
+use crate::lanes::ranks::TenantRow;
 use crate::lanes::reader::{Placed, Reader};
 use crate::lanes::state::LaneRow;
 use crate::lanes::tasks::TaskId;
@@ -35,6 +36,8 @@ pub(super) struct Picking<'a> {
     pub(super) meters: &'a mut Meters,
     /// Whether a task is out.
     pub(super) is_out: &'a dyn Fn(TaskId) -> bool,
+    /// Whether a task was handed out before, and charged then.
+    pub(super) is_charged: &'a dyn Fn(TaskId) -> bool,
     /// No task that comes later has an id below this one.
     pub(super) last_id: TaskId,
     /// Queues of which more may have to be read.
@@ -193,10 +196,13 @@ impl Queue {
         }
     }
 
-    /// A tenant that has tasks when a leadership begins.
-    pub(super) fn add_tenant(&mut self, name: &str, acked: Option<Level>, virtual_time: u64, turn: Level) {
+    /// A tenant that is there when a leadership begins: it has tasks, or its turn is not over.
+    pub(super) fn add_tenant(&mut self, name: &str, row: TenantRow, turn: Level, has_tasks: bool) {
         let name: Arc<str> = name.into();
-        let queue = Box::new(self.queue_of_flow(&name, acked, virtual_time));
+        let mut queue = Box::new(self.queue_of_flow(&name, row.acked, row.virtual_time));
+        if !has_tasks {
+            queue.reader = Reader::of_empty(self.flow_buffer());
+        }
         let flow = Flow { level: turn, stand: Stand::Resting, is_loaded: false, queue };
         self.flows.insert(name.clone(), flow);
         self.refresh(&name, turn.id);
@@ -212,7 +218,10 @@ impl Queue {
                         it.meters.wait_for(Some(key), block);
                     }
                     None => {
-                        let placed = self.reader.hand_out().expect("it is the first");
+                        let mut placed = self.reader.hand_out().expect("it is the first");
+                        if (it.is_charged)(level.id) {
+                            placed.stride = 0;
+                        }
                         self.stir(it);
                         self.pass_by(level.pass, placed.stride, it);
                         return Picked::Task(placed);
@@ -224,6 +233,9 @@ impl Queue {
                     if let Some(block) = it.meters.block(Some(&name), it.now) {
                         self.park(&name);
                         it.meters.wait_for(Some(name), block);
+                        continue;
+                    }
+                    if self.catch_up(level, &name) {
                         continue;
                     }
                     match self.pick_of_flow(level, &name, it) {

@@ -1,0 +1,66 @@
+//! Cost: what a hand-out costs grows no faster than the logarithm of how many tenants there are, or keys at their limits.
+//!
+//! Times are compared within one run, the best of several rounds each, and with much room: a hundred times as many cost
+//! less than ten times as much, where a walk over all of them would cost a hundred times.
+
+use crate::leader::{Held, Leader};
+use crate::limits::{in_flight, limit};
+use std::time::Duration;
+use windlass_core::lanes::limiting::Scope;
+use windlass_core::lanes::tasks::NewTask;
+
+const FEW: usize = 1_000;
+const MANY: usize = 100_000;
+const ROUNDS: usize = 8;
+const PER_ROUND: usize = 100;
+
+#[test]
+fn a_hand_out_beside_a_hundred_times_as_many_tenants_costs_about_the_same() {
+    let [few, many] = [FEW, MANY].map(|count| {
+        let mut leader = leader_with(count, |nth| format!("t{nth}/x"));
+        best_round(|| {
+            let held = leader.next().expect("every tenant has two tasks");
+            leader.complete(held);
+        })
+    });
+    assert!(many < few * 10, "{many:?} beside {MANY}, {few:?} beside {FEW}");
+}
+
+#[test]
+fn a_hand_out_beside_a_hundred_times_as_many_keys_at_their_limits_costs_about_the_same() {
+    let [few, many] = [FEW, MANY].map(|count| {
+        let mut leader = leader_with(count, |nth| format!("k{nth}"));
+        limit(&mut leader, Scope::EachKey, in_flight(1));
+        let mut held: Vec<Held> = leader.all();
+        assert_eq!((held.len(), leader.look().parked), (count, count));
+        best_round(|| {
+            leader.complete(held.pop().expect("one of each key is out"));
+            assert!(leader.next().is_some(), "its key goes on");
+        })
+    });
+    assert!(many < few * 10, "{many:?} beside {MANY}, {few:?} beside {FEW}");
+}
+
+fn leader_with(count: usize, key: impl Fn(usize) -> String) -> Leader {
+    let mut leader = Leader::new(4_096, 1_024);
+    leader.is_audited = false;
+    for _ in 0..2 {
+        let tasks: Vec<NewTask> = (0..count).map(|nth| NewTask::new(key(nth))).collect();
+        tasks.chunks(1_000).for_each(|tasks| drop(leader.add(tasks.to_vec())));
+    }
+    leader
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "the machine has no clock; the test that times it has one"
+)]
+fn best_round(mut act: impl FnMut()) -> Duration {
+    let round = |_| {
+        let begin = std::time::Instant::now();
+        (0..PER_ROUND).for_each(|_| act());
+        begin.elapsed()
+    };
+    (0..ROUNDS).map(round).min().expect("there are rounds")
+}

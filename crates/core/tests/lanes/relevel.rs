@@ -1,0 +1,176 @@
+//! Levels given anew: a weight that is set counts for what waits, in steps, and a key's tasks stay in order all the while.
+
+use crate::leader::{Held, LANE, Leader};
+use crate::limits::{in_flight, limit, named};
+use crate::sequences;
+use crate::tenants::{shares, weigh};
+use windlass_core::entry::{Command, Outcome, Refusal};
+use windlass_core::lanes::acks::levels_above;
+use windlass_core::lanes::levels::QueueName;
+use windlass_core::lanes::relevel::{Relevel, RelevelFrom, Releveled};
+use windlass_core::lanes::tasks::TaskId;
+use windlass_core::limits::TASKS_RELEVELED_PER_COMMAND_MAX;
+use windlass_core::seeded::Seeded;
+use windlass_core::tables::Walk;
+
+fn relevel(leader: &mut Leader, key: &str, from: Option<RelevelFrom>) -> Outcome {
+    let handed_out = leader.reserver.desk().handed_out(LANE, [(0, key)]);
+    let relevel = Relevel { lane: LANE.into(), priority: 0, key: key.into(), from, handed_out };
+    leader.apply(Command::Relevel(relevel)).outcome
+}
+
+fn step(leader: &mut Leader, key: &str, from: Option<RelevelFrom>) -> Option<RelevelFrom> {
+    match relevel(leader, key, from) {
+        Outcome::Releveled(Releveled { tasks, next }) => {
+            assert!(tasks <= TASKS_RELEVELED_PER_COMMAND_MAX as u64, "a step is bounded");
+            next
+        }
+        other => panic!("it is done, not answered with {other:?}"),
+    }
+}
+
+/// How many steps it took.
+fn relevel_all(leader: &mut Leader, key: &str) -> usize {
+    let (mut from, mut steps) = (None, 0);
+    loop {
+        (from, steps) = (step(leader, key, from), steps + 1);
+        if from.is_none() {
+            return steps;
+        }
+    }
+}
+
+fn in_order(leader: &Leader, key: &str) -> Vec<TaskId> {
+    let scan = |table, range: windlass_core::tables::KeyRange<'_>| {
+        windlass_core::tables::Tables::scan(leader.machine.tables(), table, range, Walk::Up)
+    };
+    levels_above(&QueueName::of(leader.rank(0), key.into()), None, scan).map(|it| it.level.id).collect()
+}
+
+#[test]
+fn a_weight_that_is_raised_or_lowered_counts_for_what_waits() {
+    for (milli, of_a, keys) in [
+        (3_000, 300, ["a", "b"]),
+        (333, 100, ["a", "b"]),
+        (3_000, 300, ["t/x", "t/y"]),
+        (333, 100, ["t/x", "t/y"]),
+    ] {
+        let mut leader = Leader::new(32, 8);
+        leader.is_audited = false;
+        for key in keys {
+            (0..2).for_each(|_| drop(leader.add_of(key, 600)));
+        }
+        shares(&mut leader, 100, false);
+        weigh(&mut leader, keys[0], milli);
+        let steps = relevel_all(&mut leader, keys[0]);
+        assert!((5..=7).contains(&steps), "1,150 tasks are moved apart and together in {steps} steps");
+        leader.audit();
+        let got = shares(&mut leader, 400, false);
+        assert!(got[keys[0]].abs_diff(of_a) <= 2, "{milli}: {got:?}");
+        let added = leader.add_of(keys[0], 1)[0];
+        assert_eq!(in_order(&leader, keys[0]).last(), Some(&added), "what is added comes behind");
+        leader.change();
+        let got = shares(&mut leader, 400, false);
+        assert!(got[keys[0]].abs_diff(of_a) <= 2, "{milli}, under the next leader: {got:?}");
+        assert_eq!(relevel_all(&mut leader, keys[0]).min(3), 3, "again, nothing is left to do");
+    }
+}
+
+#[test]
+fn a_second_time_nothing_is_moved() {
+    let mut leader = Leader::new(32, 8);
+    leader.add_of("a", 40);
+    leader.add_of("b", 40);
+    shares(&mut leader, 20, false);
+    weigh(&mut leader, "a", 250);
+    relevel_all(&mut leader, "a");
+    let before = leader.machine.tables().clone();
+    relevel_all(&mut leader, "a");
+    assert_eq!(*leader.machine.tables(), before);
+}
+
+#[test]
+fn what_is_out_while_its_key_gets_other_levels_does_not_move_the_virtual_time() {
+    for key in ["a", "t/x"] {
+        let mut leader = Leader::new(32, 8);
+        leader.add_of(key, 60);
+        leader.add_of(if key == "a" { "b" } else { "t/y" }, 60);
+        let held: Vec<Held> = (0..40).map(|_| leader.next().unwrap()).collect();
+        weigh(&mut leader, key, 1);
+        relevel_all(&mut leader, key);
+        for held in held {
+            leader.complete(held);
+        }
+        let newcomer = leader.add_of(if key == "a" { "c" } else { "t/z" }, 1)[0];
+        let next: Vec<TaskId> = (0..3).map(|_| leader.next().unwrap().id).collect();
+        assert!(next.contains(&newcomer), "a newcomer waits for two others at most");
+    }
+}
+
+#[test]
+fn only_a_key_with_a_weight_by_its_name_gets_other_levels() {
+    let mut leader = Leader::new(32, 8);
+    leader.add_of("t/x", 2);
+    weigh(&mut leader, "t/", 2_000);
+    for key in ["t/x", "t/"] {
+        let outcome = relevel(&mut leader, key, None);
+        assert!(matches!(outcome, Outcome::Refused(Refusal::Malformed { .. })), "{key}: {outcome:?}");
+    }
+    weigh(&mut leader, "t/y", 2_000);
+    assert_eq!(step(&mut leader, "t/y", None), None, "there is nothing to move");
+}
+
+/// Two keys of very many tasks, one of them limited, while everything else goes on.
+#[test]
+fn a_keys_tasks_go_out_in_order_while_they_get_other_levels() {
+    let name = "a_keys_tasks_go_out_in_order_while_they_get_other_levels";
+    sequences::run(name, 12, |seed| {
+        let mut chance = Seeded::new(seed);
+        let tasks = 2 + usize::try_from(chance.below(60)).unwrap();
+        let mut leader = Leader::new(tasks, 1);
+        leader.is_audited = false;
+        let keys = [["a", "b"], ["t/x", "t/y"], ["a", "t/x"]][usize::try_from(chance.below(3)).unwrap()];
+        keys.iter().for_each(|key| drop(leader.add_of(key, 900)));
+        let mut last: [Option<TaskId>; 2] = [None; 2];
+        let mut from: [Option<RelevelFrom>; 2] = [None; 2];
+        let mut held: Vec<Held> = Vec::new();
+        for _ in 0..300 {
+            let nth = usize::try_from(chance.below(2)).unwrap();
+            match chance.below(12) {
+                0 => {
+                    weigh(&mut leader, keys[nth], [100, 500, 1_000, 3_000, 20_000][chance.below(5) as usize])
+                }
+                1..4 => {
+                    if leader.machine.lanes().by_name(LANE).unwrap().row().weight_of(keys[nth]).is_some() {
+                        from[nth] = step(&mut leader, keys[nth], from[nth]);
+                        assert!(in_order(&leader, keys[nth]).is_sorted(), "also between two steps");
+                    }
+                }
+                4 => drop(leader.add_of(keys[nth], 20)),
+                5 => {
+                    let most = [in_flight(0), in_flight(3), None][chance.below(3) as usize];
+                    limit(&mut leader, named(keys[nth]), most);
+                }
+                6 => leader.look_for_rows(),
+                7 if chance.below(8) == 0 => {
+                    leader.change();
+                    held.clear();
+                    last = [None; 2];
+                }
+                8 if !held.is_empty() => {
+                    leader.complete(held.remove(0));
+                }
+                _ => {
+                    for _ in 0..5 {
+                        let Some(out) = leader.next() else { break };
+                        let nth = usize::from(leader.key(out.id) == keys[1]);
+                        assert!(last[nth] < Some(out.id), "{:?} went out before {}", last[nth], out.id);
+                        last[nth] = Some(out.id);
+                        held.push(out);
+                    }
+                }
+            }
+        }
+        leader.audit();
+    });
+}
