@@ -31,6 +31,8 @@ impl Hurt {
     pub fn serve_command(&self, data: &Path, port: u16) -> Command {
         let mut command = serve_command(data, port);
         command.env("LD_PRELOAD", &self.library);
+        // What a connection held that broke comes back soon.
+        command.env("WINDLASS_HEARTBEAT_MS", "1000").env("WINDLASS_GRACE_MS", "2000");
         command.env("HURT_READS", self.folder.join("reads")).env("HURT_CLOCK", self.folder.join("clock"));
         command
     }

@@ -17,7 +17,7 @@ use windlass_tests::hurt::Hurt;
 const LANE: &str = "emails";
 
 /// Large enough that most of the backlog lies in files, and is read from them.
-const TASKS: usize = 12_000;
+const TASKS: usize = 6_000;
 const PAYLOAD_BYTES: usize = 2_000;
 
 #[derive(Default)]
@@ -46,7 +46,7 @@ async fn nothing_is_lost_or_stuck_while_every_so_many_reads_of_the_tables_fail()
     assert!(server.stop().success());
     server = Served::try_start(hurt.serve_command(data.path(), port), port).await.unwrap();
 
-    hurt.fail_reads(23);
+    hurt.fail_reads(31);
     let done = Arc::new(Done::default());
     let consumers: Vec<_> =
         (0..3).map(|_| tokio::spawn(consume(client.clone(), Arc::clone(&done)))).collect();

@@ -45,5 +45,8 @@ pub(crate) const CLAIM_PAUSE: Duration = Duration::from_millis(100);
 /// Between two checkpoints that are due by their bytes: one takes an fsync at least, mostly far longer.
 pub(crate) const CHECKPOINT_PAUSE: Duration = Duration::from_millis(100);
 
+/// Between two looks whether the tables can still be written.
+pub(crate) const TABLES_LOOK_EVERY: Duration = Duration::from_secs(1);
+
 /// Raft's tasks end within milliseconds of its stop; one that has not ended after a second never will.
 pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(1);

@@ -8,7 +8,7 @@
 use crate::apply::Applier;
 use crate::batcher::{Batcher, Counts, EncodedCommand, GroupWriter, Proposal, Standing};
 use crate::fault::{Alarm, OrderFault};
-use crate::limits::{CHECKPOINT_PAUSE, COMMANDS_WAITING_MAX, STOP_TIMEOUT};
+use crate::limits::{CHECKPOINT_PAUSE, COMMANDS_WAITING_MAX, STOP_TIMEOUT, TABLES_LOOK_EVERY};
 use crate::options::OrderOptions;
 use crate::raft::checkpoint::{self, Checkpoint};
 use crate::raft::claimant::Claimant;
@@ -31,7 +31,7 @@ use tokio::task::JoinHandle;
 use windlass_core::entry::{Command, Outcome};
 use windlass_core::machine::Machine;
 use windlass_store::log::{Disk, Log, LogCounters, RealDisk, Recovered};
-use windlass_store::tables::{CommittedRows, DiskTables};
+use windlass_store::tables::{CommittedRows, DiskTables, TablesHealth};
 
 /// One order for all commands. Cheap to clone; every clone is the same order.
 #[derive(Clone)]
@@ -138,16 +138,17 @@ impl Order {
         let node = Node::new(options.node, Arc::new(config), Peers, store, feeder).await;
         let node = node.map_err(|fatal| stopped(&alarm, &fatal))?;
 
+        let health = applier.machine().tables().health();
         let order = Order::start(
             options,
-            Parts { node, applier, alarm, waiting, role, log, checkpoint, tables_free },
+            Parts { node, applier, alarm, waiting, role, log, checkpoint, tables_free, health },
         );
         order.lead().await?;
         Ok(order)
     }
 
     fn start(options: OrderOptions, parts: Parts) -> Order {
-        let Parts { node, applier, alarm, waiting, role, log, checkpoint, tables_free } = parts;
+        let Parts { node, applier, alarm, waiting, role, log, checkpoint, tables_free, health } = parts;
         let writer = GroupWriter {
             node: node.clone(),
             waiting,
@@ -171,6 +172,7 @@ impl Order {
         let tasks = vec![
             tokio::spawn(batcher.run()),
             tokio::spawn(claimant.run()),
+            tokio::spawn(watch_tables(health, writer.alarm.clone(), stops.clone())),
             tokio::spawn(cut_when_due(node, checkpoint, stops)),
         ];
         let inner = Inner {
@@ -393,6 +395,21 @@ struct Parts {
     log: Log,
     checkpoint: Arc<Checkpoint>,
     tables_free: mpsc::Receiver<()>,
+    health: TablesHealth,
+}
+
+/// Looks whether the tables can still be written: whoever commits to ones that cannot would wait for ever.
+async fn watch_tables(health: TablesHealth, alarm: Alarm, mut stop: watch::Receiver<bool>) {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(TABLES_LOOK_EVERY) => {}
+            _ = stop.wait_for(|stop| *stop) => return,
+        }
+        let looking = health.clone();
+        if let Ok(Err(fault)) = tokio::task::spawn_blocking(move || looking.check()).await {
+            return alarm.raise(fault.into());
+        }
+    }
 }
 
 /// Cuts the log whenever enough bytes were applied; raft itself counts entries only, and a group may be large.

@@ -15,6 +15,8 @@
 //!   (checksum mismatch). That is [`StoreFault::TablesTorn`]: build the tables anew from a snapshot and the log.
 //! - An unreadable entry kind in the journal ends it there silently, even in synced bytes. So whoever opens tables must
 //!   compare their applied position with the log's first entry, and refuse a gap.
+//! - If a flush or a compaction fails, its worker ends and the engine takes no more commits; one that waits for a flush waits
+//!   for ever. Hence [`TablesHealth`].
 //! - A keyspace keeps the settings it was created with. A key must not be empty, nor longer than 65,535 bytes.
 //! - A full memtable is reported to the workers at every commit until one of them has time for it. A worker that seals it
 //!   puts a message into the queue that those reports fill; a lone worker then waits for itself for ever, and memory
@@ -28,6 +30,7 @@ use crate::overlay::{Merged, Overlay};
 use crate::table_options::options_of;
 use fjall::{AbstractTree, AnyTree, Database, Keyspace, PersistMode};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use windlass_core::tables::{KeyRange, Row, Table, Tables, Walk, is_empty_range};
 
 /// Blocks read from disk are cached up to here.
@@ -61,6 +64,13 @@ type Keyspaces = [Keyspace; Table::ALL.len()];
 pub struct CommittedRows {
     path: PathBuf,
     keyspaces: Keyspaces,
+}
+
+/// Whether tables can still be written, for whoever watches them.
+#[derive(Clone)]
+pub struct TablesHealth {
+    path: PathBuf,
+    database: Database,
 }
 
 /// The committed rows as they were at one moment; they stay so while the machine goes on. What a table's rows hold in
@@ -105,9 +115,26 @@ impl DiskTables {
         if large.peek().is_none() {
             return Ok(());
         }
-        large.try_for_each(Keyspace::rotate_memtable_and_wait)?;
+        large.try_for_each(|keyspace| self.flush(keyspace))?;
         // What was flushed is let go when the next memtable is sealed. Every commit writes to Meta.
-        self.keyspaces[position(Table::Meta)].rotate_memtable_and_wait()
+        self.flush(&self.keyspaces[position(Table::Meta)])
+    }
+
+    /// Flushes a table's memtable, and waits for that.
+    fn flush(&self, keyspace: &Keyspace) -> Result<(), fjall::Error> {
+        const LOOK_EVERY: Duration = Duration::from_millis(5);
+        keyspace.rotate_memtable()?;
+        while keyspace.tree.sealed_memtable_count() > 0 {
+            // A worker that has failed flushes nothing any more.
+            self.database.persist(PersistMode::Buffer)?;
+            std::thread::sleep(LOOK_EVERY);
+        }
+        Ok(())
+    }
+
+    /// A way to see, from elsewhere, whether they can be written.
+    pub fn health(&self) -> TablesHealth {
+        TablesHealth { path: self.path.clone(), database: self.database.clone() }
     }
 
     /// Seals a table's memtable if it is full, so that it is flushed.
@@ -230,7 +257,7 @@ impl CommittedRows {
     /// The value of a row.
     pub fn get(&self, table: Table, key: &[u8]) -> Option<Vec<u8>> {
         let found = self.keyspaces[position(table)].get(key);
-        or_stop(&self.path, "read", found).map(|value| value.to_vec())
+        or_unwind(&self.path, found).map(|value| value.to_vec())
     }
 
     /// The rows of a range as they are now, upwards.
@@ -238,7 +265,21 @@ impl CommittedRows {
         if is_empty_range(range) {
             return Box::new(std::iter::empty());
         }
-        rows(&self.path, self.keyspaces[position(table)].range::<&[u8], _>(range), Walk::Up)
+        let found = self.keyspaces[position(table)].range::<&[u8], _>(range);
+        Box::new(found.map(|guard| {
+            let (key, value) = or_unwind(&self.path, guard.into_inner());
+            (key.to_vec(), value.to_vec())
+        }))
+    }
+}
+
+impl TablesHealth {
+    /// Whether the tables can still be written.
+    ///
+    /// # Errors
+    /// If something failed that the engine did by itself, such as a flush: whoever commits would then wait for ever.
+    pub fn check(&self) -> Result<(), StoreFault> {
+        self.database.persist(PersistMode::Buffer).map_err(|error| tables_fault(&self.path, &error))
     }
 }
 
@@ -282,6 +323,15 @@ fn or_stop<T>(path: &Path, action: &'static str, result: fjall::Result<T>) -> T 
         };
         tracing::error!(%fault, "the server stops here");
         // Said above: the hook that prints panics has nothing to add.
+        std::panic::resume_unwind(Box::new(fault));
+    })
+}
+
+/// Ends what somebody does beside the machine, if it cannot read; whoever it is tries again, or says so.
+fn or_unwind<T>(path: &Path, result: fjall::Result<T>) -> T {
+    result.unwrap_or_else(|error| {
+        let fault = tables_fault(path, &error);
+        tracing::error!(%fault, "a read of the tables has failed");
         std::panic::resume_unwind(Box::new(fault));
     })
 }

@@ -79,7 +79,12 @@ impl Queue {
         let Some(flow) = self.flows.get_mut(name) else { return };
         let may_give = flow.queue.may_give();
         match (flow.stand, may_give) {
-            (Stand::Parked, _) | (Stand::InLine, true) => {}
+            (Stand::Parked | Stand::InLine, true) => {}
+            (Stand::Parked, false) => {
+                if flow.level.pass <= self.virtual_time && flow.queue.is_spent() {
+                    self.flows.remove(name);
+                }
+            }
             (Stand::Resting, true) => {
                 self.resting.remove(&(flow.level.pass, name.clone()));
                 if flow.level.pass < self.virtual_time {

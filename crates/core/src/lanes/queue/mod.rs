@@ -67,6 +67,8 @@ pub(super) struct Queue {
     virtual_time: u64,
     /// What the machine knows of it: no later task gets a pass below that.
     known_time: u64,
+    /// The virtual time when this leadership began. What stands below it was out then, or held up by a limit.
+    begun_at: u64,
     acked: Option<Level>,
     /// Tasks done since the ack level was noted.
     done: u64,
@@ -112,6 +114,7 @@ impl Queue {
             reader: Reader::new(acked, buffer),
             virtual_time,
             known_time: virtual_time,
+            begun_at: virtual_time,
             acked,
             done: 0,
             flows: BTreeMap::new(),
@@ -312,7 +315,7 @@ impl Queue {
 
     /// Something of this pass was handed out.
     fn pass_by(&mut self, pass: u64, stride: u32, it: &mut Picking<'_>) {
-        if stride > 0 && pass < self.virtual_time {
+        if stride > 0 && pass < self.virtual_time && pass >= self.begun_at {
             #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
             let lag = (self.virtual_time - pass) as f64 / f64::from(stride);
             *it.worst_lag = it.worst_lag.max(lag);
