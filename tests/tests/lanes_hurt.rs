@@ -44,6 +44,10 @@ async fn nothing_is_lost_or_stuck_while_every_so_many_reads_of_the_tables_fail()
     }
     // What was read before is in memory; a server that starts reads everything from its files.
     assert!(server.stop().success());
+    hurt.fail_reads(1);
+    let started = Served::try_start(hurt.serve_command(data.path(), port), port).await;
+    assert!(started.is_none(), "a server that can read nothing ends, instead of waiting for ever");
+    hurt.fail_reads(0);
     server = Served::try_start(hurt.serve_command(data.path(), port), port).await.unwrap();
 
     hurt.fail_reads(31);
