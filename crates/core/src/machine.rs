@@ -15,7 +15,7 @@ use crate::batch::{
 };
 use crate::dedup::{self, Known, Oldest, RequestId, Window};
 use crate::entry::{Applied, Command, Entry, Lead, Outcome, Refusal};
-use crate::ids::{Epoch, Shard, SubmissionId};
+use crate::ids::{ContinuationToken, Epoch, SenderId, Shard, SubmissionId};
 use crate::lanes::state::LanesState;
 use crate::lanes::tasks::AddTasks;
 use crate::lanes::{self, acks, delayed, writer};
@@ -34,6 +34,8 @@ pub struct Machine<T> {
     tables: T,
     own: MachineRow,
     oldest_replies: Oldest,
+    /// The last sender of a request without a key, and its largest token so far.
+    newest: Option<(SenderId, ContinuationToken)>,
     batch: BatchState,
     roster: Roster,
     lanes: LanesState,
@@ -73,7 +75,7 @@ impl<T: Tables> Machine<T> {
         let batch = BatchState::open(&tables);
         let roster = Roster::open(&tables);
         let lanes = LanesState::open(&tables);
-        Machine { tables, own, oldest_replies: Oldest::default(), batch, roster, lanes }
+        Machine { tables, own, oldest_replies: Oldest::default(), newest: None, batch, roster, lanes }
     }
 
     /// Applies one entry. Call [`Machine::flush`] after the last entry of a batch.
@@ -161,7 +163,8 @@ impl<T: Tables> Machine<T> {
     ) -> Applied {
         let request = RequestId::of(idempotency_key, entry.sender, entry.token);
         let digest = dedup::digest(&rows::encode(asked));
-        match Window::look_up(&self.tables, &request, digest) {
+        let is_first = idempotency_key.is_none() && self.is_news(entry);
+        match if is_first { Known::New } else { Window::look_up(&self.tables, &request, digest) } {
             Known::New => {}
             Known::Answered(outcome) => return Applied { outcome, effects: Vec::new() },
             Known::Mismatch => return Applied::refused(Refusal::IdempotencyKeyReused),
@@ -176,6 +179,16 @@ impl<T: Tables> Machine<T> {
         self.own.window.open(tables, at, &request, digest, applied.outcome.clone());
         self.own.window.close_due(&mut self.oldest_replies, tables, at);
         applied
+    }
+
+    /// Whether a request without a key cannot have come before: tokens of a sender grow, and this is its largest so far.
+    fn is_news(&mut self, entry: &Entry) -> bool {
+        let is_news =
+            self.newest.is_some_and(|(sender, token)| sender == entry.sender && token < entry.token);
+        if is_news || self.newest.is_none_or(|(sender, _)| sender != entry.sender) {
+            self.newest = Some((entry.sender, entry.token));
+        }
+        is_news
     }
 
     fn next_id(&mut self) -> SubmissionId {

@@ -91,26 +91,19 @@ impl Submit {
 
     fn problem_of_size(&self) -> Option<String> {
         let key_bytes = self.idempotency_key.as_ref().map_or(1, String::len);
-        let checks = [
-            (self.chunks == 0, "a submission needs at least one chunk".into()),
-            (
-                self.chunks > CHUNKS_PER_SUBMISSION_MAX,
-                format!(
-                    "a submission has at most {CHUNKS_PER_SUBMISSION_MAX} chunks; make its chunks larger"
-                ),
-            ),
-            (
-                self.opaque.len() > OPAQUE_BYTES_MAX,
-                format!(
-                    "`opaque` is at most {OPAQUE_BYTES_MAX} bytes; put larger data into the object store"
-                ),
-            ),
-            (
-                key_bytes == 0 || key_bytes > IDEMPOTENCY_KEY_BYTES_MAX,
-                format!("an idempotency key has 1 to {IDEMPOTENCY_KEY_BYTES_MAX} bytes; a UUID will do"),
-            ),
+        let checks: [(bool, &dyn Fn() -> String); 4] = [
+            (self.chunks == 0, &|| "a submission needs at least one chunk".into()),
+            (self.chunks > CHUNKS_PER_SUBMISSION_MAX, &|| {
+                format!("a submission has at most {CHUNKS_PER_SUBMISSION_MAX} chunks; make its chunks larger")
+            }),
+            (self.opaque.len() > OPAQUE_BYTES_MAX, &|| {
+                format!("`opaque` is at most {OPAQUE_BYTES_MAX} bytes; put larger data into the object store")
+            }),
+            (key_bytes == 0 || key_bytes > IDEMPOTENCY_KEY_BYTES_MAX, &|| {
+                format!("an idempotency key has 1 to {IDEMPOTENCY_KEY_BYTES_MAX} bytes; a UUID will do")
+            }),
         ];
-        checks.into_iter().find_map(|(broken, sentence)| broken.then_some(sentence))
+        checks.into_iter().find(|(is_broken, _)| *is_broken).map(|(_, say)| say())
     }
 
     fn problem_of_input(&self) -> Option<String> {

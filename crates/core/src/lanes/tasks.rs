@@ -131,48 +131,39 @@ impl NewTask {
             Payload::Object(name) => name.len(),
             Payload::Nothing | Payload::Inline(_) => 1,
         };
-        let checks = [
-            (
-                self.key.len() > LANE_KEY_BYTES_MAX,
-                format!("a key has at most {LANE_KEY_BYTES_MAX} bytes; use a tenant's id, not its name"),
-            ),
-            (
-                is_tenant(&self.key),
-                "a key such as `tenant/` names no user; say `tenant/user`, or `tenant` alone".to_owned(),
-            ),
-            (
-                self.priority > LANE_PRIORITY_MAX,
-                format!("a task's priority is from 0 to {LANE_PRIORITY_MAX}, the largest first"),
-            ),
-            (
-                self.payload.bytes() > TASK_PAYLOAD_BYTES_MAX,
+        let checks: [(bool, &dyn Fn() -> String); 9] = [
+            (self.key.len() > LANE_KEY_BYTES_MAX, &|| {
+                format!("a key has at most {LANE_KEY_BYTES_MAX} bytes; use a tenant's id, not its name")
+            }),
+            (is_tenant(&self.key), &|| {
+                "a key such as `tenant/` names no user; say `tenant/user`, or `tenant` alone".to_owned()
+            }),
+            (self.priority > LANE_PRIORITY_MAX, &|| {
+                format!("a task's priority is from 0 to {LANE_PRIORITY_MAX}, the largest first")
+            }),
+            (self.payload.bytes() > TASK_PAYLOAD_BYTES_MAX, &|| {
                 format!(
                     "a payload has at most {TASK_PAYLOAD_BYTES_MAX} bytes; store larger ones as objects, and name \
                      those"
-                ),
-            ),
-            (
-                object_bytes == 0 || object_bytes > OBJECT_PREFIX_BYTES_MAX,
-                format!("the name of a payload's object has between 1 and {OBJECT_PREFIX_BYTES_MAX} bytes"),
-            ),
-            (
-                self.attempts_max == 0 || self.attempts_max > ATTEMPTS_MAX_MAX,
-                format!("`attempts_max` is between 1 and {ATTEMPTS_MAX_MAX}"),
-            ),
-            (
-                self.delay_ms.is_some_and(|delay_ms| delay_ms > TASK_DELAY_MS_MAX),
-                format!("`delay_ms` is at most {TASK_DELAY_MS_MAX}, which is ten years"),
-            ),
-            (
-                self.not_before.is_some_and(|at| at.as_ms() > TASK_NOT_BEFORE_MS_MAX),
-                "`not_before` is before the year 9000".to_owned(),
-            ),
-            (
-                self.retry_delay_ms > RETRY_DELAY_MS_MAX,
-                format!("`retry_delay_ms` is at most {RETRY_DELAY_MS_MAX}"),
-            ),
+                )
+            }),
+            (object_bytes == 0 || object_bytes > OBJECT_PREFIX_BYTES_MAX, &|| {
+                format!("the name of a payload's object has between 1 and {OBJECT_PREFIX_BYTES_MAX} bytes")
+            }),
+            (self.attempts_max == 0 || self.attempts_max > ATTEMPTS_MAX_MAX, &|| {
+                format!("`attempts_max` is between 1 and {ATTEMPTS_MAX_MAX}")
+            }),
+            (self.delay_ms.is_some_and(|delay_ms| delay_ms > TASK_DELAY_MS_MAX), &|| {
+                format!("`delay_ms` is at most {TASK_DELAY_MS_MAX}, which is ten years")
+            }),
+            (self.not_before.is_some_and(|at| at.as_ms() > TASK_NOT_BEFORE_MS_MAX), &|| {
+                "`not_before` is before the year 9000".to_owned()
+            }),
+            (self.retry_delay_ms > RETRY_DELAY_MS_MAX, &|| {
+                format!("`retry_delay_ms` is at most {RETRY_DELAY_MS_MAX}")
+            }),
         ];
-        let broken = checks.into_iter().find(|(is_broken, _)| *is_broken).map(|(_, sentence)| sentence);
+        let broken = checks.into_iter().find(|(is_broken, _)| *is_broken).map(|(_, say)| say());
         broken.or_else(|| self.weight.problem())
     }
 }
@@ -182,22 +173,19 @@ impl AddTasks {
     pub fn problem(&self) -> Option<String> {
         let payloads: usize = self.tasks.iter().map(|task| task.payload.bytes()).sum();
         let key_bytes = self.idempotency_key.as_ref().map_or(1, String::len);
-        let checks = [
-            (self.tasks.is_empty(), "name at least one task".to_owned()),
-            (
-                self.tasks.len() > TASKS_PER_ADD_MAX,
-                format!("add at most {TASKS_PER_ADD_MAX} tasks at a time"),
-            ),
-            (
-                payloads > TASK_PAYLOADS_BYTES_MAX,
-                format!("the payloads of one request have at most {TASK_PAYLOADS_BYTES_MAX} bytes together"),
-            ),
-            (
-                key_bytes == 0 || key_bytes > IDEMPOTENCY_KEY_BYTES_MAX,
-                format!("an idempotency key has between 1 and {IDEMPOTENCY_KEY_BYTES_MAX} bytes"),
-            ),
+        let checks: [(bool, &dyn Fn() -> String); 4] = [
+            (self.tasks.is_empty(), &|| "name at least one task".to_owned()),
+            (self.tasks.len() > TASKS_PER_ADD_MAX, &|| {
+                format!("add at most {TASKS_PER_ADD_MAX} tasks at a time")
+            }),
+            (payloads > TASK_PAYLOADS_BYTES_MAX, &|| {
+                format!("the payloads of one request have at most {TASK_PAYLOADS_BYTES_MAX} bytes together")
+            }),
+            (key_bytes == 0 || key_bytes > IDEMPOTENCY_KEY_BYTES_MAX, &|| {
+                format!("an idempotency key has between 1 and {IDEMPOTENCY_KEY_BYTES_MAX} bytes")
+            }),
         ];
-        let broken = checks.into_iter().find(|(is_broken, _)| *is_broken).map(|(_, sentence)| sentence);
+        let broken = checks.into_iter().find(|(is_broken, _)| *is_broken).map(|(_, say)| say());
         broken.or_else(|| {
             let problems = self.tasks.iter().enumerate();
             let mut problems = problems.filter_map(|(nth, task)| Some((nth, task.problem()?)));
