@@ -312,6 +312,7 @@ fn outcomes() -> Vec<(Outcome, &'static str)> {
         Outcome::TasksAdded { tasks: ids.into_iter().collect() },
         Outcome::TasksReleased { tasks: 5 },
         Outcome::Redriven { tasks: 6 },
+        Outcome::Releveled(lanes::full_releveled()),
     ];
     all.extend(refusals.map(Outcome::Refused));
     assert_eq!(all.len(), OUTCOMES.len());
@@ -441,6 +442,7 @@ const OUTCOMES: &[&str] = &[
     "820a818282184d0382185a01",
     "820b8105",
     "820c8106",
+    "820d818207818200821a0010000008",
     "82068182018104",
     "820681820281184d",
     "820681820382184d00",

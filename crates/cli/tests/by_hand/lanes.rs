@@ -60,3 +60,55 @@ fn a_lane_is_created_filled_worked_on_and_its_dead_tasks_are_driven_again() {
     assert!(refused.code != 0 && refused.stderr.contains("takes no more tasks"), "{refused:?}");
     assert!(stage.run(&["lanes", "resume", "emails"]).well().contains("state      open\n"));
 }
+
+#[test]
+fn limits_and_weights_of_keys_and_tenants_are_set_shown_and_applied_to_what_waits() {
+    let stage = Stage::new(&[]);
+    stage.run(&["lanes", "create", "emails"]).well();
+    let tasks: String = (0..40)
+        .map(|nth| format!("{{\"key\": \"{}\"}}\n", ["bob", "acme/u", "acme/v", "eve"][nth % 4]))
+        .collect();
+    std::fs::write(stage.folder.path().join("tasks.jsonl"), tasks).unwrap();
+    let ids = stage.run(&["lanes", "add", "emails", "--from", "tasks.jsonl"]).well();
+
+    stage
+        .run(&["lanes", "limit", "emails", "--in-flight", "8", "--per-second", "1000", "--burst", "50"])
+        .well();
+    stage.run(&["lanes", "limit", "emails", "--each-tenant", "--in-flight", "3"]).well();
+    let shown = stage.run(&["lanes", "limit", "emails", "--key", "bob", "--in-flight", "0"]).well();
+    let limits = "limits     8 in flight, 1000 a second, 50 at once\n           each tenant: 3 in flight\n           bob: 0 in flight\n";
+    assert!(shown.contains(limits), "{shown}");
+    for part in ["ENTITLED", "GOT 1 MIN", "33.3 %", "acme/", "oldest     has waited for "] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let task = ids.lines().next().unwrap();
+    let explained = stage.run(&["lanes", "explain", "emails", task]).well();
+    for part in ["nothing of \"bob\" is handed out: its limit is 0", "bound      at most "] {
+        assert!(explained.contains(part), "{part}: {explained}");
+    }
+
+    let worked = stage.run(&["work", "--exec", "true", "--strategy", "Lane(emails)", "--until-idle"]);
+    assert_eq!(worked.code, 0, "{worked:?}");
+    let lane = stage.json(&["lanes", "show", "emails"]);
+    assert_eq!((&lane["waiting"], &lane["done"]), (&json!(10), &json!(30)), "bob's stay");
+
+    let none = stage.run(&["lanes", "relevel", "emails"]);
+    assert_eq!((none.code, none.stderr.as_str()), (0, "0 tasks moved to another level\n"));
+    stage.run(&["lanes", "weigh", "emails", "bob=4", "acme/=2"]).well();
+    let moved = stage.run(&["lanes", "relevel", "emails", "--key", "bob"]);
+    assert!(moved.code == 0 && moved.stderr.ends_with("moved to another level\n"), "{moved:?}");
+    let weightless = stage.run(&["lanes", "relevel", "emails", "--key", "eve"]);
+    assert!(
+        weightless.code != 0 && weightless.stderr.contains("has no weight by its name"),
+        "{weightless:?}"
+    );
+    let lifted = stage.run(&["lanes", "limit", "emails", "--key", "bob", "--lift"]).well();
+    assert!(!lifted.contains("bob: "), "{lifted}");
+    stage.run(&["work", "--exec", "true", "--strategy", "Lane(emails)", "--until-idle"]).well();
+    assert_eq!(stage.json(&["lanes", "show", "emails"])["waiting"], json!(0));
+
+    for wrong in [&["lanes", "limit", "emails"][..], &["lanes", "limit", "emails", "--burst", "3"][..]] {
+        let refused = stage.run(wrong);
+        assert!(refused.code != 0 && refused.stderr.contains("Usage"), "{refused:?}");
+    }
+}

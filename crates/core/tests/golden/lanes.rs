@@ -8,7 +8,7 @@ use windlass_core::ids::{Attempt, ChunkIndex, Epoch, Shard};
 use windlass_core::lanes::levels::{Level, Weight};
 use windlass_core::lanes::limiting::{Limit, LimitLane, Rate, Scope, SetLimit};
 use windlass_core::lanes::open::SetLane;
-use windlass_core::lanes::relevel::{Phase, Relevel, RelevelFrom};
+use windlass_core::lanes::relevel::{Phase, Relevel, RelevelFrom, Releveled};
 use windlass_core::lanes::tasks::{AddTasks, HandedOut, NewTask, Payload};
 use windlass_core::lanes::weigh::WeighKeys;
 use windlass_core::machine::Machine;
@@ -87,6 +87,11 @@ pub(crate) fn full_relevel(level: Level) -> Relevel {
         from: Some(RelevelFrom { phase: Phase::Together { last: Some(9) }, level: Some(level) }),
         handed_out: vec![HandedOut { priority: 3, pass: 4, tenant: None }],
     }
+}
+
+pub(crate) const fn full_releveled() -> Releveled {
+    let phase = Phase::Count { first: 1 << 20, tasks: 8 };
+    Releveled { tasks: 7, next: Some(RelevelFrom { phase, level: None }) }
 }
 
 /// A machine after a script that writes every kind of row that lanes have.
