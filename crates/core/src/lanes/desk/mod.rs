@@ -12,7 +12,7 @@ use crate::entry::Effect;
 use crate::lanes::acks::Ack;
 use crate::lanes::levels::{LaneNumber, Level, QueueName, RankName};
 use crate::lanes::meters::{Metered, Meters};
-use crate::lanes::queue::{Picked, Picking, Queue};
+use crate::lanes::queue::{Picking, Queue};
 use crate::lanes::reader::{Placed, Read};
 use crate::lanes::state::{LaneRow, LanesState};
 use crate::lanes::tasks::TaskId;
@@ -194,12 +194,12 @@ impl Desk {
         };
         for (priority, queue) in lane.ranks.iter_mut().rev() {
             match queue.pick(&mut picking) {
-                Picked::Nothing => {}
-                Picked::BeingRead => {
+                Next::Nothing => {}
+                Next::BeingRead => {
                     lane.is_being_read = true;
                     return Next::BeingRead;
                 }
-                Picked::Task(placed) => {
+                Next::Task(placed) => {
                     lane.meters.take(&placed.key, now);
                     lane.usage.count(&placed.key, now);
                     let seat = Seat {
@@ -464,7 +464,7 @@ impl Desk {
     }
 }
 
-/// What a lane gives next.
+/// What a lane, or a queue of it, gives next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
     /// This task, which is out from here on.

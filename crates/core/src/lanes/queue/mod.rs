@@ -17,7 +17,7 @@
 mod flows;
 mod routes;
 
-use crate::lanes::desk::Buffer;
+use crate::lanes::desk::{Buffer, Next};
 use crate::lanes::levels::{Level, QueueName, RankName, is_tenant, tenant_of};
 use crate::lanes::meters::Meters;
 use crate::lanes::ranks::TenantRow;
@@ -44,17 +44,6 @@ pub(super) struct Picking<'a> {
     pub(super) stirred: &'a mut BTreeSet<QueueName>,
     /// How far behind the virtual time a task was handed out, in its strides.
     pub(super) worst_lag: &'a mut f64,
-}
-
-/// What a queue gives.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Picked {
-    /// This task, which is out from here on.
-    Task(Placed),
-    /// Nothing.
-    Nothing,
-    /// It is not known yet.
-    BeingRead,
 }
 
 /// See the file's head.
@@ -212,7 +201,7 @@ impl Queue {
     }
 
     /// Hands out the next task.
-    pub(super) fn pick(&mut self, it: &mut Picking<'_>) -> Picked {
+    pub(super) fn pick(&mut self, it: &mut Picking<'_>) -> Next {
         loop {
             match self.first(it) {
                 Some(First::Task(level, key)) => match it.meters.block(Some(&key), it.now) {
@@ -227,11 +216,11 @@ impl Queue {
                         }
                         self.stir(it);
                         self.pass_by(level.pass, placed.stride, it);
-                        return Picked::Task(placed);
+                        return Next::Task(placed);
                     }
                 },
                 // What is not read yet may come before a flow.
-                Some(First::Flow(level, _)) if !self.is_read_to(level) => return Picked::BeingRead,
+                Some(First::Flow(level, _)) if !self.is_read_to(level) => return Next::BeingRead,
                 Some(First::Flow(level, name)) => {
                     if let Some(block) = it.meters.block(Some(&name), it.now) {
                         self.park(&name);
@@ -242,12 +231,12 @@ impl Queue {
                         continue;
                     }
                     match self.pick_of_flow(level, &name, it) {
-                        Picked::Nothing => {}
+                        Next::Nothing => {}
                         picked => return picked,
                     }
                 }
-                None if self.reader.is_waiting_for_rows() => return Picked::BeingRead,
-                None => return Picked::Nothing,
+                None if self.reader.is_waiting_for_rows() => return Next::BeingRead,
+                None => return Next::Nothing,
             }
         }
     }
@@ -285,15 +274,14 @@ impl Queue {
         self.reader.is_at_end() || Some(level) <= self.reader.read_to()
     }
 
-    fn pick_of_flow(&mut self, level: Level, name: &Arc<str>, it: &mut Picking<'_>) -> Picked {
+    fn pick_of_flow(&mut self, level: Level, name: &Arc<str>, it: &mut Picking<'_>) -> Next {
         let flow = self.flows.get_mut(name).expect("whoever is in line is a flow");
-        let is_tenant = flow.queue.name.of.as_deref().is_some_and(is_tenant);
         let picked = flow.queue.pick(it);
         match &picked {
-            Picked::Task(placed) => {
+            Next::Task(placed) => {
                 let cost = match placed.stride {
                     0 => 0,
-                    _ if is_tenant => it.lane.tenant_stride(name),
+                    _ if is_tenant(name) => it.lane.tenant_stride(name),
                     stride => stride,
                 };
                 self.line.remove(&(level, name.clone()));
@@ -302,8 +290,8 @@ impl Queue {
                 self.refresh(name, it.last_id);
                 self.pass_by(level.pass, cost, it);
             }
-            Picked::Nothing => self.refresh(name, it.last_id),
-            Picked::BeingRead => {
+            Next::Nothing => self.refresh(name, it.last_id),
+            Next::BeingRead => {
                 let ahead =
                     self.line.iter().take(LANE_FLOWS_READ_AHEAD).map(|(_, name)| &self.flows[name].queue);
                 it.stirred

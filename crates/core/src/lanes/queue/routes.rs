@@ -109,15 +109,14 @@ impl Queue {
     /// A task has another place.
     pub(in crate::lanes) fn shift(&mut self, from: Level, to: &Placed, last_id: TaskId) {
         let is_apart = self.is_of_flow(&to.key);
+        let is_out_here = self.reader.out().contains_key(&from.id);
         if self.is_around(&to.key) {
-            match is_apart {
-                // Its key is a flow; here it can only be out.
-                true if self.reader.out().contains_key(&from.id) => self.reader.shift(from, to.clone()),
+            // Of a key that is a flow, only what is out is here.
+            match is_apart && !is_out_here {
                 true => self.reader.remove(from),
                 false => self.reader.shift(from, to.clone()),
             }
         }
-        let is_out_here = self.reader.out().contains_key(&from.id);
         self.route(&to.key, last_id, &mut |queue| {
             if let Route::Below(queue) = queue {
                 match is_out_here {
