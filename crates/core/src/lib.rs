@@ -4,7 +4,8 @@
 //! ordered log; [`machine::Machine::apply`] decides, and the shell around it does.
 //!
 //! Reading order: [`ids`] and [`time`] (names), [`entry`] (what comes in and goes out), [`machine`] (the list of
-//! commands), [`tables`] (the rows that are the truth), then the rooms: [`batch`], [`lanes`].
+//! commands), [`tables`] (the rows that are the truth), then the rooms: [`batch`], [`lanes`],
+//! [`branches`].
 //!
 //! Invariants of the whole
 //! - Same entries, same state, byte for byte, on every node.
@@ -17,6 +18,7 @@
 mod ascending;
 pub mod audit;
 pub mod batch;
+pub mod branches;
 mod dedup;
 pub mod effect;
 pub mod entry;

@@ -238,3 +238,18 @@ pub const LANE_ACK_EVERY_TASKS: u64 = 4_096;
 
 /// Or so much time has passed.
 pub const LANE_ACK_EVERY_MS: u64 = 10_000;
+
+/// A path is an S3 key's length, so that what is named in a bucket can be named here.
+pub const PATH_BYTES_MAX: usize = 1_024;
+
+/// A branch's name is written by hand, and part of addresses.
+pub const BRANCH_NAME_BYTES_MAX: usize = 128;
+
+/// The longest media types with parameters have about 100.
+pub const CONTENT_TYPE_BYTES_MAX: usize = 128;
+
+/// As much as S3 takes for an object.
+pub const ENTRY_METADATA_BYTES_MAX: usize = 2_048;
+
+/// As long as an object's key may be.
+pub const OBJECT_ADDRESS_BYTES_MAX: usize = 512;
