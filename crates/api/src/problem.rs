@@ -22,6 +22,9 @@ pub struct Problem {
     pub code: ProblemCode,
     /// Whether the same request may succeed if it is sent again later.
     pub retry_helps: bool,
+    /// With `token_stale`: the staging token to put with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub newest_token: Option<String>,
 }
 
 impl Problem {
@@ -35,6 +38,7 @@ impl Problem {
             detail: detail.into(),
             code,
             retry_helps,
+            newest_token: None,
         }
     }
 }
@@ -71,6 +75,22 @@ pub enum ProblemCode {
     LaneDraining,
     /// The lane has no such task, or has it no more.
     TaskUnknown,
+    /// No branch has this name.
+    BranchUnknown,
+    /// A branch with this name exists.
+    BranchExists,
+    /// No commit, or no request for one, has this id.
+    CommitUnknown,
+    /// The path leads nowhere.
+    EntryUnknown,
+    /// The staging token is not the newest of its branch; `newest_token` is.
+    TokenStale,
+    /// What `If-Match` or `If-None-Match` demands does not hold.
+    ConditionFailed,
+    /// The address was not granted, or is linked already.
+    AddressNotGranted,
+    /// Too many commits of the branch wait.
+    TooManyCommits,
     /// The idempotency key was used for another request.
     IdempotencyKeyReused,
     /// The chunk was never handed out with this token.
@@ -115,6 +135,14 @@ impl ProblemCode {
             ProblemCode::LaneUnknown => (404, "no such lane", false),
             ProblemCode::TaskUnknown => (404, "no such task", false),
             ProblemCode::LaneDraining => (409, "the lane takes no more tasks", false),
+            ProblemCode::BranchUnknown => (404, "no such branch", false),
+            ProblemCode::BranchExists => (409, "the branch exists", false),
+            ProblemCode::CommitUnknown => (404, "no such commit", false),
+            ProblemCode::EntryUnknown => (404, "the path leads nowhere", false),
+            ProblemCode::TokenStale => (409, "the staging token is not the newest", false),
+            ProblemCode::ConditionFailed => (412, "the condition does not hold", false),
+            ProblemCode::AddressNotGranted => (409, "the address is not granted", false),
+            ProblemCode::TooManyCommits => (429, "too many commits wait", true),
             ProblemCode::IdempotencyKeyReused => (422, "the idempotency key was used before", false),
             ProblemCode::TokenInvalid => (409, "the chunk was not reserved with this token", false),
             ProblemCode::StrategyInvalid => (422, "the strategy cannot be served", false),
@@ -145,6 +173,14 @@ impl ProblemCode {
             ProblemCode::LaneUnknown => "lane_unknown",
             ProblemCode::LaneDraining => "lane_draining",
             ProblemCode::TaskUnknown => "task_unknown",
+            ProblemCode::BranchUnknown => "branch_unknown",
+            ProblemCode::BranchExists => "branch_exists",
+            ProblemCode::CommitUnknown => "commit_unknown",
+            ProblemCode::EntryUnknown => "entry_unknown",
+            ProblemCode::TokenStale => "token_stale",
+            ProblemCode::ConditionFailed => "condition_failed",
+            ProblemCode::AddressNotGranted => "address_not_granted",
+            ProblemCode::TooManyCommits => "too_many_commits",
             ProblemCode::IdempotencyKeyReused => "idempotency_key_reused",
             ProblemCode::TokenInvalid => "token_invalid",
             ProblemCode::StrategyInvalid => "strategy_invalid",

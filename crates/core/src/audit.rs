@@ -6,6 +6,7 @@ use crate::batch::chunks::{Block, BlockName};
 use crate::batch::listing::found_key;
 use crate::batch::reserver::Reserver;
 use crate::batch::submissions::{ChunkCounts, Finished, Submission, SubmissionState, Submit, Traits};
+use crate::branches;
 use crate::ids::{ChunkIndex, ChunkName, SubmissionId};
 use crate::lanes;
 use crate::machine::Machine;
@@ -26,7 +27,10 @@ pub fn check<T: Tables>(machine: &Machine<T>) {
     for (id, submission) in &running {
         assert!(!history.contains_key(id), "submission {id} runs and is in history");
         assert_eq!(machine.batch().submission(*id), Some(submission), "memory holds what the row holds");
-        assert!(submission.counts.unsettled() > 0, "a running submission has unsettled chunks");
+        assert!(
+            submission.counts.unsettled() > 0 || submission.commit.is_some(),
+            "a running submission has unsettled chunks, or its commit waits"
+        );
         assert_eq!(
             recount(tables, *id, submission),
             submission.counts,
@@ -44,7 +48,10 @@ pub fn check<T: Tables>(machine: &Machine<T>) {
         match finished.state {
             SubmissionState::Running => panic!("submission {id} is in history and running"),
             SubmissionState::Completed => assert_eq!(counts.done, counts.total, "completed means all done"),
-            SubmissionState::Failed => assert!(counts.failed > 0, "failed means a chunk has failed"),
+            SubmissionState::Failed => assert!(
+                counts.failed > 0 || finished.submission.commit.is_some(),
+                "failed means that a chunk has failed, or the commit"
+            ),
             SubmissionState::Cancelled => {}
         }
     }
@@ -82,6 +89,9 @@ pub fn check<T: Tables>(machine: &Machine<T>) {
 
     // lanes
     lanes::audit::check(machine.lanes(), tables);
+
+    // branches
+    branches::audit::check(machine);
 
     // dedup
     let by_request = tables.scan_prefix(Table::Replies, &[]).count() as u64;

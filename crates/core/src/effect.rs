@@ -128,6 +128,20 @@ pub enum Effect {
         /// The task.
         task: TaskId,
     },
+    /// This commit is the next of its branch.
+    CommitDue {
+        /// The branch.
+        branch: String,
+        /// The request for it.
+        request: SubmissionId,
+    },
+    /// A commit was performed or aborted.
+    CommitEnded {
+        /// The request for it.
+        request: SubmissionId,
+    },
+    /// There are staging areas whose rows are to be removed.
+    AreasDropped,
 }
 
 /// The virtual times of a task's rank and tenant: no later task gets a pass below them.

@@ -6,21 +6,25 @@
 
 use crate::batch::change::Change;
 use crate::batch::roster::Enlist;
-use crate::batch::submissions::{SubmissionState, Submit};
+use crate::batch::submissions::Submit;
 use crate::batch::weights::Weigh;
+use crate::branches::commits::{Abort, Announce, NoteFiles, Perform};
+use crate::branches::open::{CreateBranch, NameBranch};
+use crate::branches::outputs::OutputEntry;
+use crate::branches::staging::{Grant, Stage};
 pub use crate::effect::Effect;
 use crate::ids::{Attempt, ChunkIndex, ContinuationToken, Epoch, SenderId, Shard, SubmissionId};
 use crate::lanes::acks::Ack;
 use crate::lanes::limiting::LimitLane;
 use crate::lanes::open::SetLane;
 use crate::lanes::redrive::Redrive;
-use crate::lanes::relevel::{Relevel, Releveled};
-use crate::lanes::tasks::{AddTasks, TaskId};
+use crate::lanes::relevel::Relevel;
+use crate::lanes::tasks::AddTasks;
 use crate::lanes::weigh::WeighKeys;
+pub use crate::outcome::{IdRuns, Outcome, Refusal, Settled};
 use crate::time::At;
 use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
-use std::fmt;
 
 /// One record of the log: commands that arrived together, with the one stamp they share.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
@@ -149,6 +153,36 @@ pub enum Command {
     /// Gives waiting tasks of a key levels by the key's weight, some at a time.
     #[n(17)]
     Relevel(#[n(0)] Relevel),
+    /// Creates a branch.
+    #[n(18)]
+    CreateBranch(#[n(0)] CreateBranch),
+    /// Deletes a branch.
+    #[n(19)]
+    DeleteBranch(#[n(0)] NameBranch),
+    /// Throws away what is staged on a branch.
+    #[n(20)]
+    ResetBranch(#[n(0)] NameBranch),
+    /// Grants addresses for uploads.
+    #[n(21)]
+    Grant(#[n(0)] Grant),
+    /// Puts entries and tombstones into the newest staging area of a branch.
+    #[n(22)]
+    Stage(#[n(0)] Stage),
+    /// Asks for a commit: seals what is staged, and lets it wait for its turn.
+    #[n(23)]
+    Announce(#[n(0)] Announce),
+    /// Notes files of a commit that are about to be written.
+    #[n(24)]
+    NoteFiles(#[n(0)] NoteFiles),
+    /// Makes a commit visible.
+    #[n(25)]
+    Perform(#[n(0)] Perform),
+    /// Gives a request for a commit up.
+    #[n(26)]
+    Abort(#[n(0)] Abort),
+    /// Removes rows of staging areas that were dropped, some at a time.
+    #[n(27)]
+    Sweep,
 }
 
 impl Command {
@@ -172,6 +206,16 @@ impl Command {
             Command::WeighKeys(_) => "weigh_keys",
             Command::LimitLane(_) => "limit_lane",
             Command::Relevel(_) => "relevel",
+            Command::CreateBranch(_) => "create_branch",
+            Command::DeleteBranch(_) => "delete_branch",
+            Command::ResetBranch(_) => "reset_branch",
+            Command::Grant(_) => "grant",
+            Command::Stage(_) => "stage",
+            Command::Announce(_) => "announce",
+            Command::NoteFiles(_) => "note_files",
+            Command::Perform(_) => "perform",
+            Command::Abort(_) => "abort",
+            Command::Sweep => "sweep",
         }
     }
 }
@@ -214,6 +258,9 @@ pub struct Done {
     /// What came out.
     #[n(2)]
     pub output: Output,
+    /// What goes to the output branch of the submission.
+    #[n(3)]
+    pub entries: Option<Vec<OutputEntry>>,
 }
 
 /// What a chunk's work gave.
@@ -291,212 +338,5 @@ impl Applied {
     /// An answer that changed nothing.
     pub fn refused(refusal: Refusal) -> Applied {
         Applied { outcome: Outcome::Refused(refusal), effects: Vec::new() }
-    }
-}
-
-/// The answer to a command. Stored in the dedup window, so numbered.
-#[derive(Debug, Clone, PartialEq, Encode, Decode)]
-pub enum Outcome {
-    /// The leadership has begun.
-    #[n(1)]
-    Led {
-        /// Its epoch.
-        #[n(0)]
-        epoch: Epoch,
-    },
-    /// The submission is in.
-    #[n(2)]
-    Submitted {
-        /// Its id.
-        #[n(0)]
-        submission: SubmissionId,
-    },
-    /// What became of each chunk of a complete or fail, in the order they were named.
-    #[n(3)]
-    Settled(#[n(0)] Vec<Settled>),
-    /// The submission is cancelled.
-    #[n(4)]
-    Cancelled,
-    /// The failed and skipped chunks are ready again.
-    #[n(5)]
-    Retried {
-        /// How many.
-        #[n(0)]
-        chunks: u64,
-    },
-    /// Nothing was changed, and why.
-    #[n(6)]
-    Refused(#[n(0)] Refusal),
-    /// The submission is as the change asked for; it may have been so before.
-    #[n(7)]
-    Changed,
-    /// It is noted.
-    #[n(8)]
-    Noted,
-    /// The lane is as it was asked for; it may have been so before.
-    #[n(9)]
-    LaneSet,
-    /// The tasks are in.
-    #[n(10)]
-    TasksAdded {
-        /// Their ids, in order.
-        #[n(0)]
-        tasks: IdRuns,
-    },
-    /// Delayed tasks have got their places.
-    #[n(11)]
-    TasksReleased {
-        /// How many; there may be more.
-        #[n(0)]
-        tasks: u64,
-    },
-    /// Dead tasks are tried again.
-    #[n(12)]
-    Redriven {
-        /// How many.
-        #[n(0)]
-        tasks: u64,
-    },
-    /// Tasks of a key stand by its weight.
-    #[n(13)]
-    Releveled(#[n(0)] Releveled),
-}
-
-/// Ids in order, kept as runs: those that are made together mostly follow each other.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Encode, Decode)]
-#[cbor(transparent)]
-pub struct IdRuns(#[n(0)] Vec<(u64, u64)>);
-
-impl IdRuns {
-    /// The ids.
-    pub fn iter(&self) -> impl Iterator<Item = TaskId> {
-        let numbers = self.0.iter().flat_map(|(first, count)| *first..*first + *count);
-        numbers.map(|number| TaskId::from_u64(number).expect("a run is made of ids"))
-    }
-}
-
-impl FromIterator<TaskId> for IdRuns {
-    fn from_iter<I: IntoIterator<Item = TaskId>>(ids: I) -> IdRuns {
-        let mut runs: Vec<(u64, u64)> = Vec::new();
-        for id in ids {
-            match runs.last_mut() {
-                Some((first, count)) if *first + *count == id.as_u64() => *count += 1,
-                Some(_) | None => runs.push((id.as_u64(), 1)),
-            }
-        }
-        IdRuns(runs)
-    }
-}
-
-/// What became of one chunk of a complete or fail.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
-#[cbor(index_only)]
-pub enum Settled {
-    /// This report counts: the chunk is done by this attempt, or this attempt's failure is counted.
-    #[n(0)]
-    Accepted,
-    /// The chunk was done before; nothing changed.
-    #[n(1)]
-    AlreadyDone,
-    /// This failure, or one of a later attempt, was counted before; nothing changed.
-    #[n(2)]
-    AlreadyFailed,
-    /// The submission is over (cancelled, failed, or completed); nothing changed.
-    #[n(3)]
-    SubmissionOver,
-    /// The submission has no chunk with this index.
-    #[n(4)]
-    NoSuchChunk,
-}
-
-/// Why a command was not carried out: an answer, part of history, the caller's business.
-#[derive(Debug, Clone, PartialEq, Encode, Decode)]
-pub enum Refusal {
-    /// The entry was written under a leadership that has ended.
-    #[n(1)]
-    Fenced {
-        /// The epoch that holds now.
-        #[n(0)]
-        current: Epoch,
-    },
-    /// No submission has this id.
-    #[n(2)]
-    SubmissionUnknown {
-        /// The id.
-        #[n(0)]
-        submission: SubmissionId,
-    },
-    /// The submission is over, and what was asked needs one that runs.
-    #[n(3)]
-    SubmissionOver {
-        /// The id.
-        #[n(0)]
-        submission: SubmissionId,
-        /// How it ended.
-        #[n(1)]
-        state: SubmissionState,
-    },
-    /// Nothing of the submission has failed, so there is nothing to retry.
-    #[n(4)]
-    NothingFailed {
-        /// The id.
-        #[n(0)]
-        submission: SubmissionId,
-    },
-    /// The idempotency key was used before, for something else.
-    #[n(5)]
-    IdempotencyKeyReused,
-    /// The submission or report breaks a limit.
-    #[n(6)]
-    Malformed {
-        /// A sentence that says what to do.
-        #[n(0)]
-        problem: String,
-    },
-    /// No lane has this name.
-    #[n(7)]
-    LaneUnknown {
-        /// The name.
-        #[n(0)]
-        lane: String,
-    },
-    /// The lane takes no more tasks.
-    #[n(8)]
-    LaneDraining {
-        /// Its name.
-        #[n(0)]
-        lane: String,
-    },
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Refusal::Fenced { current } => {
-                write!(f, "this leadership has ended (epoch {current} holds now); send the command again")
-            }
-            Refusal::SubmissionUnknown { submission } => {
-                write!(f, "no submission has the id {submission}; check the id, or list the submissions")
-            }
-            Refusal::SubmissionOver { submission, state } => {
-                write!(
-                    f,
-                    "submission {submission} is over ({state}); submit the work again if it is still wanted"
-                )
-            }
-            Refusal::NothingFailed { submission } => {
-                write!(f, "no chunk of submission {submission} has failed, so there is nothing to retry")
-            }
-            Refusal::IdempotencyKeyReused => f.write_str(
-                "this idempotency key was used before with another request; use a new key for a new request",
-            ),
-            Refusal::Malformed { problem } => f.write_str(problem),
-            Refusal::LaneUnknown { lane } => {
-                write!(f, "there is no lane `{lane}`; create it, or check its name")
-            }
-            Refusal::LaneDraining { lane } => {
-                write!(f, "lane `{lane}` is being drained and takes no more tasks; resume it, or use another")
-            }
-        }
     }
 }

@@ -26,6 +26,7 @@ pub mod ids;
 pub mod lanes;
 pub mod limits;
 pub mod machine;
+pub mod outcome;
 mod rows;
 pub mod seeded;
 pub mod tables;

@@ -253,3 +253,54 @@ pub const ENTRY_METADATA_BYTES_MAX: usize = 2_048;
 
 /// As long as an object's key may be.
 pub const OBJECT_ADDRESS_BYTES_MAX: usize = 512;
+
+/// Branches are all in memory, about 300 bytes each. Prefixes of paths divide a branch further.
+pub const BRANCHES_MAX: usize = 100_000;
+
+/// A message is for a person to read; a long changelog belongs into an object.
+pub const COMMIT_MESSAGE_BYTES_MAX: usize = 4_096;
+
+/// Commits of one branch that wait: each is a line of the branch's row, which every change of it writes anew.
+pub const COMMITS_WAITING_MAX: usize = 1_000;
+
+/// Staging areas of one branch: a read of what is staged looks into each of them.
+pub const STAGING_AREAS_MAX: usize = 1_000;
+
+/// Entries staged in one area. They are rows on disk, and one commit walks over them.
+pub const STAGED_ENTRIES_MAX: u64 = 1_000_000_000;
+
+/// Paths in one command: a few milliseconds of applying.
+pub const PATHS_PER_STAGE_MAX: usize = 1_000;
+
+/// One entry of the log stays under a megabyte or so, with what is said of each path.
+pub const PATHS_BYTES_PER_STAGE_MAX: usize = 256 * 1_024;
+
+/// Addresses that are granted at a time: their row has a bit for each.
+pub const ADDRESSES_PER_GRANT_MAX: u32 = 1_000;
+
+/// Outputs that one chunk may have: one entry of the log stays under a megabyte or so.
+pub const OUTPUTS_PER_CHUNK_MAX: usize = 1_000;
+
+/// Outputs in one report of several chunks, for the same reason.
+pub const OUTPUTS_PER_REPORT_MAX: usize = 4_000;
+
+/// Rows that one command removes: a few milliseconds of applying.
+pub const STAGED_ROWS_PER_SWEEP_MAX: usize = 2_000;
+
+/// Files that are noted at a time; each is some megabytes.
+pub const FILES_PER_NOTE_MAX: usize = 1_000;
+
+/// Chunks that a commit names as missing: enough to see which; the submission lists all.
+pub const MISSING_CHUNKS_NAMED_MAX: usize = 1_000;
+
+/// A reason is for a person to read; what a check printed is cut there.
+pub const ABORT_REASON_BYTES_MAX: usize = 4_096;
+
+/// Rules of one commit.
+pub const RULES_PER_COMMIT_MAX: usize = 32;
+
+/// Checks of one commit: they run one after the other.
+pub const CHECKS_PER_COMMIT_MAX: usize = 8;
+
+/// A check's name is written by hand in the settings.
+pub const CHECK_NAME_BYTES_MAX: usize = 64;

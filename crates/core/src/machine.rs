@@ -1,18 +1,22 @@
-//! The machine: one match, one arm per command.
+//! The machine: one match, one arm per command. Those in which rooms meet are in `rooms`.
 //!
 //! Invariants
 //! - Same entries, same tables, byte for byte: `apply` uses nothing but the entry and the rows.
 //! - An entry of an epoch that has ended changes nothing.
 //! - Time never goes back.
 
+mod rooms;
+
 use crate::batch::roster::Roster;
 use crate::batch::state::{BatchState, Unsettled};
 use crate::batch::{
-    change, end, settle,
+    change,
     submissions::Submit,
     submit,
     weights::{self, Weights},
 };
+use crate::branches::state::BranchesState;
+use crate::branches::{commits, sweep};
 use crate::dedup::{self, Known, Oldest, RequestId, Window};
 use crate::entry::{Applied, Command, Entry, Lead, Outcome, Refusal};
 use crate::ids::{ContinuationToken, Epoch, SenderId, Shard, SubmissionId};
@@ -39,6 +43,7 @@ pub struct Machine<T> {
     batch: BatchState,
     roster: Roster,
     lanes: LanesState,
+    branches: BranchesState,
 }
 
 /// The machine's own row.
@@ -75,7 +80,17 @@ impl<T: Tables> Machine<T> {
         let batch = BatchState::open(&tables);
         let roster = Roster::open(&tables);
         let lanes = LanesState::open(&tables);
-        Machine { tables, own, oldest_replies: Oldest::default(), newest: None, batch, roster, lanes }
+        let branches = BranchesState::open(&tables);
+        Machine {
+            tables,
+            own,
+            oldest_replies: Oldest::default(),
+            newest: None,
+            batch,
+            roster,
+            lanes,
+            branches,
+        }
     }
 
     /// Applies one entry. Call [`Machine::flush`] after the last entry of a batch.
@@ -97,10 +112,10 @@ impl<T: Tables> Machine<T> {
             Command::Fail(it) if it.is_of_task() => {
                 lanes::settle::fail(lanes, tables, at, it.submission, it.failed)
             }
-            Command::Complete(it) => settle::complete(batch, tables, at, it),
-            Command::Fail(it) => settle::fail(batch, tables, at, it),
-            Command::Cancel(it) => end::cancel(batch, tables, at, it.submission),
-            Command::RetryFailed(it) => end::retry_failed(batch, tables, it.submission),
+            Command::Complete(it) => self.complete(it),
+            Command::Fail(it) => self.fail(it),
+            Command::Cancel(it) => self.cancel(it.submission),
+            Command::RetryFailed(it) => self.retry_failed(it.submission),
             Command::Change(it) => change::change(batch, tables, &it),
             Command::Enlist(it) => self.roster.enlist(tables, at, &it),
             Command::Weigh(it) => weights::weigh(tables, it),
@@ -112,6 +127,16 @@ impl<T: Tables> Machine<T> {
             Command::WeighKeys(it) => lanes::weigh::weigh_keys(lanes, tables, it),
             Command::LimitLane(it) => lanes::limiting::limit_lane(lanes, tables, it),
             Command::Relevel(it) => lanes::relevel::relevel(lanes, tables, &it),
+            Command::CreateBranch(ref it) => self.create_branch(&entry, it),
+            Command::DeleteBranch(it) => self.delete_branch(&it),
+            Command::ResetBranch(it) => self.reset_branch(&it),
+            Command::Grant(it) => self.grant(&it),
+            Command::Stage(ref it) => self.stage(&entry, it),
+            Command::Announce(ref it) => self.announce(&entry, it),
+            Command::NoteFiles(it) => commits::note_files(&self.branches, tables, &it),
+            Command::Perform(it) => self.perform(it),
+            Command::Abort(it) => self.abort(it),
+            Command::Sweep => sweep::sweep(&mut self.branches, tables),
         }
     }
 
@@ -131,7 +156,8 @@ impl<T: Tables> Machine<T> {
         if let Some(problem) = it.problem() {
             return Applied::refused(Refusal::Malformed { problem });
         }
-        self.once(entry, it.idempotency_key.as_deref(), it, None, |machine| {
+        let refusal = self.refusal_of_output(it);
+        self.once(entry, it.idempotency_key.as_deref(), it, refusal, |machine| {
             let id = machine.next_id();
             submit::submit(&mut machine.batch, &mut machine.tables, machine.own.at, id, it)
         })
@@ -201,6 +227,7 @@ impl<T: Tables> Machine<T> {
     pub fn flush(&mut self) {
         self.batch.flush(&mut self.tables);
         self.lanes.flush(&mut self.tables);
+        self.branches.flush(&mut self.tables);
         self.tables.put(Table::Meta, MACHINE_KEY, rows::encode(&self.own));
     }
 
@@ -253,6 +280,11 @@ impl<T: Tables> Machine<T> {
     /// The lanes.
     pub const fn lanes(&self) -> &LanesState {
         &self.lanes
+    }
+
+    /// The branches.
+    pub const fn branches(&self) -> &BranchesState {
+        &self.branches
     }
 
     /// The rows.

@@ -58,11 +58,27 @@ pub enum Table {
     DeadTasks = 22,
     /// (lane, priority, tenant): the virtual time among its users, and how far everything is done.
     Tenants = 23,
+    /// Branches, by name.
+    Branches = 24,
+    /// (area, path): staged entries and tombstones; in a submission's own area (area, path, chunk).
+    Staged = 25,
+    /// Commits, by id.
+    Commits = 26,
+    /// Requests for commits: waiting, committed, aborted.
+    CommitRequests = 27,
+    /// Addresses that were granted for uploads, and which of them are linked.
+    Grants = 28,
+    /// Staging areas whose rows are to be removed.
+    DroppedAreas = 29,
+    /// (request, file): files of commits that are under way, noted before they are written.
+    Generated = 30,
+    /// Objects that nothing leads to any more, by address.
+    Garbage = 31,
 }
 
 impl Table {
     /// Every table, in the order of its number.
-    pub const ALL: [Table; 23] = [
+    pub const ALL: [Table; 31] = [
         Table::Meta,
         Table::Submissions,
         Table::Abouts,
@@ -86,6 +102,14 @@ impl Table {
         Table::DelayedTasks,
         Table::DeadTasks,
         Table::Tenants,
+        Table::Branches,
+        Table::Staged,
+        Table::Commits,
+        Table::CommitRequests,
+        Table::Grants,
+        Table::DroppedAreas,
+        Table::Generated,
+        Table::Garbage,
     ];
 
     /// The table's number as stored.
@@ -124,6 +148,14 @@ impl Table {
             Table::DelayedTasks => "delayed_tasks",
             Table::DeadTasks => "dead_tasks",
             Table::Tenants => "tenants",
+            Table::Branches => "branches",
+            Table::Staged => "staged",
+            Table::Commits => "commits",
+            Table::CommitRequests => "commit_requests",
+            Table::Grants => "grants",
+            Table::DroppedAreas => "dropped_areas",
+            Table::Generated => "generated",
+            Table::Garbage => "garbage",
         }
     }
 }
@@ -338,6 +370,14 @@ mod tests {
                 (21, "delayed_tasks"),
                 (22, "dead_tasks"),
                 (23, "tenants"),
+                (24, "branches"),
+                (25, "staged"),
+                (26, "commits"),
+                (27, "commit_requests"),
+                (28, "grants"),
+                (29, "dropped_areas"),
+                (30, "generated"),
+                (31, "garbage"),
             ]
         );
     }

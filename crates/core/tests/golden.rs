@@ -213,6 +213,7 @@ fn full_submit() -> Submit {
         retry_delay_ms: 1_000,
         on_failure: OnFailure::Continue,
         idempotency_key: Some("order 17".into()),
+        output: None,
     }
 }
 
@@ -246,7 +247,8 @@ fn commands() -> Vec<(&'static str, Command, &'static str)> {
     let level = Level { pass: 1 << 40, id: submission };
     let attempt = Attempt { epoch: Epoch(3), nth: 1 << 32 };
     let done = [Output::Nothing, Output::Stored, Output::Inline(ByteVec::from(vec![7, 8]))];
-    let done = (0..).map(ChunkIndex).zip(done).map(|(chunk, output)| Done { chunk, attempt, output });
+    let done =
+        (0..).map(ChunkIndex).zip(done).map(|(chunk, output)| Done { chunk, attempt, output, entries: None });
     let failed = vec![FailedAttempt { chunk: ChunkIndex(1 << 39), attempt, reason: "it broke".into() }];
     vec![
         ("lead", Command::Lead(Lead { shard: Shard::new(513).expect("it fits ten bits") }), LEAD),
@@ -345,7 +347,8 @@ fn scripted() -> Machine<MemoryTables> {
         other => panic!("the submission is taken in, not answered with {other:?}"),
     };
     let attempt = |nth| Attempt { epoch: Epoch(1), nth };
-    let done = |chunk, nth, output| Done { chunk: ChunkIndex(chunk), attempt: attempt(nth), output };
+    let done =
+        |chunk, nth, output| Done { chunk: ChunkIndex(chunk), attempt: attempt(nth), output, entries: None };
     let failed = |chunk, nth| FailedAttempt {
         chunk: ChunkIndex(chunk),
         attempt: attempt(nth),

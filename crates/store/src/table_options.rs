@@ -21,6 +21,8 @@ pub(crate) fn options_of(table: Table) -> KeyspaceCreateOptions {
         }
         // Whoever looks for one of these mostly finds it.
         Table::Tasks | Table::Payloads => read_as_needed(options).expect_point_read_hits(true),
+        // A commit of a billion entries is staged here first.
+        Table::Staged | Table::Garbage => read_as_needed(options),
         Table::Meta
         | Table::Submissions
         | Table::Abouts
@@ -37,7 +39,13 @@ pub(crate) fn options_of(table: Table) -> KeyspaceCreateOptions {
         | Table::Lanes
         | Table::Ranks
         | Table::LaneKeys
-        | Table::Tenants => options
+        | Table::Tenants
+        | Table::Branches
+        | Table::Commits
+        | Table::CommitRequests
+        | Table::Grants
+        | Table::DroppedAreas
+        | Table::Generated => options
             // A look at a row that is in no cache reads one block: where it is is known without another.
             .index_block_pinning_policy(PinningPolicy::all(true))
             .index_block_partitioning_policy(PartitioningPolicy::all(false))

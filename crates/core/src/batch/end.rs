@@ -2,6 +2,7 @@
 
 use super::state::{BatchState, traits_of};
 use super::submissions::{Finished, SubmissionState};
+use crate::branches::outputs::refusal_of_retry;
 use crate::entry::{Applied, Effect, Outcome, Refusal};
 use crate::ids::SubmissionId;
 use crate::limits::ROUNDS_MAX;
@@ -39,6 +40,11 @@ pub(crate) fn retry_failed(state: &mut BatchState, tables: &mut dyn Tables, id: 
         if submission.round >= ROUNDS_MAX {
             return Applied::refused(too_many_rounds(id));
         }
+        if submission.commit.is_some() {
+            let problem =
+                format!("submission {id} is being committed without what failed; wait until it is over");
+            return Applied::refused(Refusal::Malformed { problem });
+        }
     }
     if state.submission(id).is_none() {
         let Some(finished) = finished(tables, id) else {
@@ -48,7 +54,11 @@ pub(crate) fn retry_failed(state: &mut BatchState, tables: &mut dyn Tables, id: 
             SubmissionState::Failed if finished.submission.round >= ROUNDS_MAX => {
                 return Applied::refused(too_many_rounds(id));
             }
-            SubmissionState::Failed => {}
+            SubmissionState::Failed => {
+                if let Some(refusal) = refusal_of_retry(tables, id, finished.submission.commit) {
+                    return Applied::refused(refusal);
+                }
+            }
             SubmissionState::Completed => {
                 return Applied::refused(Refusal::NothingFailed { submission: id });
             }
@@ -66,6 +76,7 @@ pub(crate) fn retry_failed(state: &mut BatchState, tables: &mut dyn Tables, id: 
     let counts = state.change(id, |submission| {
         submission.round += 1;
         submission.counts.failed = 0;
+        submission.commit = None;
         submission.counts
     });
     state.flush(tables);

@@ -8,9 +8,12 @@
 use super::chunks::{Acceptance, BlockName, OutputKind, Trouble};
 use super::state::BatchState;
 use super::submissions::{Finished, OnFailure, SubmissionState};
+use crate::branches::outputs::{self, problem_of_outputs};
 use crate::entry::{Applied, Complete, Done, Effect, Fail, FailedAttempt, Outcome, Output, Refusal, Settled};
 use crate::ids::{ChunkIndex, ChunkName, SubmissionId};
-use crate::limits::{CHUNKS_PER_SETTLE_MAX, FAILURE_REASON_BYTES_MAX, INLINE_OUTPUT_BYTES_MAX};
+use crate::limits::{
+    CHUNKS_PER_SETTLE_MAX, FAILURE_REASON_BYTES_MAX, INLINE_OUTPUT_BYTES_MAX, OUTPUTS_PER_REPORT_MAX,
+};
 use crate::rows;
 use crate::tables::{Table, Tables};
 use crate::time::At;
@@ -41,8 +44,14 @@ impl Complete {
                 "an inline output is at most {INLINE_OUTPUT_BYTES_MAX} bytes; put larger ones into the object store \
                  at the attempt's output address"
             ))
+        } else if self.done.iter().filter_map(|done| done.entries.as_ref()).map(Vec::len).sum::<usize>()
+            > OUTPUTS_PER_REPORT_MAX
+        {
+            Some(format!(
+                "one report has at most {OUTPUTS_PER_REPORT_MAX} outputs for a branch; send several"
+            ))
         } else {
-            None
+            self.done.iter().find_map(|done| problem_of_outputs(self.submission, done))
         }
     }
 }
@@ -72,7 +81,15 @@ pub(crate) fn complete(state: &mut BatchState, tables: &mut dyn Tables, at: At, 
         return after_the_end(tables, id, it.done.iter().map(|done| done.chunk));
     };
     let (total, round) = (submission.counts.total, submission.round);
+    let has_entries =
+        it.done.iter().any(|done| done.entries.as_ref().is_some_and(|entries| !entries.is_empty()));
+    if has_entries && submission.output.is_none() {
+        let problem =
+            format!("submission {id} names no output branch, so its chunks have no entries for one");
+        return Applied::refused(Refusal::Malformed { problem });
+    }
 
+    // Nothing below can be refused.
     let mut accepted = Vec::new();
     let (mut settled, mut were_failed) = (Vec::with_capacity(it.done.len()), 0);
     for done in it.done {
@@ -123,6 +140,7 @@ fn complete_one(
     };
     block.accept(place, Acceptance { attempt: done.attempt, output });
     state.mark_changed(name);
+    outputs::stage_outputs(tables, id, &done);
     let key = ChunkName { submission: id, chunk: done.chunk }.key();
     if let Output::Inline(bytes) = done.output {
         tables.put(Table::Outputs, &key, bytes.into());
@@ -213,8 +231,10 @@ fn end_if_settled(
     id: SubmissionId,
     at: At,
 ) -> Option<Effect> {
-    let counts = state.submission(id)?.counts;
-    if counts.unsettled() > 0 {
+    let submission = state.submission(id)?;
+    let counts = submission.counts;
+    // One whose outputs are to be committed ends with its commit.
+    if counts.unsettled() > 0 || submission.is_to_be_committed() {
         return None;
     }
     let ended_as = if counts.failed == 0 { SubmissionState::Completed } else { SubmissionState::Failed };

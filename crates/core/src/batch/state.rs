@@ -51,8 +51,13 @@ pub(crate) fn traits_of(tables: &dyn Tables, id: SubmissionId) -> Traits {
     if let Some(row) = tables.get(Table::Traits, &key) {
         return rows::decode(Table::Traits, &key, &row);
     }
-    let about = tables.get(Table::Abouts, &key).expect("every submission has its about row");
-    Traits::of(&Submit::from_row(id, &about))
+    Traits::of(&about_of(tables, id))
+}
+
+/// What is said of a submission.
+pub(crate) fn about_of(tables: &dyn Tables, id: SubmissionId) -> Submit {
+    let row = tables.get(Table::Abouts, &id.key()).expect("every submission has its about row");
+    Submit::from_row(id, &row)
 }
 
 impl BatchState {
@@ -101,7 +106,7 @@ impl BatchState {
     }
 
     /// Changes a running submission's row.
-    pub(super) fn change<R>(&mut self, id: SubmissionId, change: impl FnOnce(&mut Submission) -> R) -> R {
+    pub(crate) fn change<R>(&mut self, id: SubmissionId, change: impl FnOnce(&mut Submission) -> R) -> R {
         let submission = self.submissions.get_mut(&id).expect("only a running submission is changed");
         self.unsettled -= submission.counts.unsettled();
         let result = change(submission);
@@ -134,7 +139,7 @@ impl BatchState {
     }
 
     /// Moves a running submission to history. Its blocks leave memory now, or with the flush if they changed.
-    pub(super) fn end(
+    pub(crate) fn end(
         &mut self,
         tables: &mut dyn Tables,
         id: SubmissionId,

@@ -7,6 +7,7 @@
 //! - What is said of a submission is said in its about row; its own row, and while it runs its traits row, agree with it.
 //! - A submission is found by its metadata as it is now, and by nothing else.
 
+use crate::branches::outputs::{OnChunkFailure, OutputRule};
 use crate::ids::SubmissionId;
 use crate::limits::{
     ATTEMPTS_MAX_DEFAULT, ATTEMPTS_MAX_MAX, CHUNKS_PER_SUBMISSION_MAX, IDEMPOTENCY_KEY_BYTES_MAX,
@@ -54,6 +55,9 @@ pub struct Submit {
     /// The same key within the dedup window gives the same submission.
     #[n(8)]
     pub idempotency_key: Option<String>,
+    /// Where its outputs go, all at once.
+    #[n(9)]
+    pub output: Option<OutputRule>,
 }
 
 impl Submit {
@@ -77,6 +81,7 @@ impl Submit {
             retry_delay_ms: RETRY_DELAY_MS_DEFAULT,
             on_failure: OnFailure::Stop,
             idempotency_key: None,
+            output: None,
         }
     }
 
@@ -87,6 +92,18 @@ impl Submit {
             .or_else(|| problem_of_attempts_max(self.attempts_max))
             .or_else(|| problem_of_retry_delay(self.retry_delay_ms))
             .or_else(|| problem_of_metadata(&self.metadata))
+            .or_else(|| self.output.as_ref().and_then(OutputRule::problem))
+            .or_else(|| self.problem_of_failure())
+    }
+
+    fn problem_of_failure(&self) -> Option<String> {
+        let rule = self.output.as_ref()?;
+        let is_wrong =
+            rule.on_chunk_failure == OnChunkFailure::CommitWithout && self.on_failure == OnFailure::Stop;
+        is_wrong.then(|| {
+            "a submission that commits without its failed chunks goes on when one fails; set `on_failure` to `continue`"
+                .into()
+        })
     }
 
     fn problem_of_size(&self) -> Option<String> {
@@ -146,7 +163,7 @@ pub(super) fn problem_of_retry_delay(retry_delay_ms: u64) -> Option<String> {
     is_wrong.then(|| format!("`retry_delay_ms` is at most {RETRY_DELAY_MS_MAX} (ten minutes)"))
 }
 
-pub(super) fn problem_of_metadata(metadata: &Metadata) -> Option<String> {
+pub(crate) fn problem_of_metadata(metadata: &Metadata) -> Option<String> {
     if metadata.len() > METADATA_FIELDS_MAX {
         return Some(format!(
             "metadata has at most {METADATA_FIELDS_MAX} fields; put the rest into `opaque`"
@@ -339,6 +356,12 @@ pub struct Submission {
     /// Attempts that failed, in all rounds.
     #[n(6)]
     pub failures: u64,
+    /// Whether its outputs go to a branch, and what becomes of the commit when a chunk has failed for good.
+    #[n(7)]
+    pub output: Option<OnChunkFailure>,
+    /// The request for the commit of its outputs, once every chunk is settled.
+    #[n(8)]
+    pub commit: Option<SubmissionId>,
 }
 
 impl Submission {
@@ -351,6 +374,17 @@ impl Submission {
             on_failure: submit.on_failure,
             round: 0,
             failures: 0,
+            output: submit.output.as_ref().map(|rule| rule.on_chunk_failure),
+            commit: None,
+        }
+    }
+
+    /// Whether its outputs are committed once every chunk is settled as they are.
+    pub(crate) fn is_to_be_committed(&self) -> bool {
+        match self.output {
+            None => false,
+            Some(OnChunkFailure::Abort) => self.counts.failed == 0,
+            Some(OnChunkFailure::CommitWithout) => true,
         }
     }
 

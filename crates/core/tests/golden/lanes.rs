@@ -122,7 +122,7 @@ fn scripted_lanes() -> Machine<MemoryTables> {
     let attempt = Attempt::of_task(Epoch(1), 0);
     let failed = vec![FailedAttempt { chunk: ChunkIndex(0), attempt, reason: "it broke".into() }];
     apply(Command::Fail(Fail { submission: added[0], failed }));
-    let done = vec![Done { chunk: ChunkIndex(0), attempt, output: Output::Nothing }];
+    let done = vec![Done { chunk: ChunkIndex(0), attempt, output: Output::Nothing, entries: None }];
     apply(Command::Complete(Complete { submission: added[1], done }));
     machine
 }

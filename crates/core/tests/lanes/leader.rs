@@ -341,7 +341,12 @@ impl Leader {
 }
 
 pub(crate) fn complete(held: Held) -> Command {
-    let done = vec![Done { chunk: ChunkIndex(0), attempt: held.token.attempt, output: Output::Nothing }];
+    let done = vec![Done {
+        chunk: ChunkIndex(0),
+        attempt: held.token.attempt,
+        output: Output::Nothing,
+        entries: None,
+    }];
     Command::Complete(Complete { submission: held.id, done })
 }
 

@@ -249,7 +249,7 @@ impl Chooser {
         for chunk in chunks {
             let attempt = if are_alike || is_many { alike } else { self.attempt(room, handed, chunk) };
             let output = if is_many { Output::Stored } else { self.output() };
-            all.push(Done { chunk: ChunkIndex(chunk), attempt, output });
+            all.push(Done { chunk: ChunkIndex(chunk), attempt, output, entries: None });
         }
         all
     }

@@ -234,7 +234,12 @@ impl Leader {
     fn propose_complete(&mut self) {
         let Some((name, token)) = self.any_token() else { return };
         if self.standing(name, token) != Standing::Forged {
-            let done = vec![Done { chunk: name.chunk, attempt: token.attempt, output: Output::Stored }];
+            let done = vec![Done {
+                chunk: name.chunk,
+                attempt: token.attempt,
+                output: Output::Stored,
+                entries: None,
+            }];
             let command = Command::Complete(Complete { submission: name.submission, done });
             self.in_flight.push_back((self.machine.epoch(), command));
         }
@@ -345,6 +350,9 @@ impl Leader {
             | Effect::TaskMoved { .. }
             | Effect::TaskDelayed { .. }
             | Effect::TaskUnplaced { .. }
+            | Effect::CommitDue { .. }
+            | Effect::CommitEnded { .. }
+            | Effect::AreasDropped
             | Effect::TaskGone { .. } => {}
             Effect::Over { submission, .. } => {
                 self.known.retain(|name, _| name.submission != *submission);

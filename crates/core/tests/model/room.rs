@@ -107,6 +107,8 @@ impl Handed {
             on_failure: self.submit.on_failure,
             round: self.round,
             failures: self.failures,
+            output: None,
+            commit: None,
         }
     }
 
@@ -189,6 +191,16 @@ impl Room {
             | Command::WeighKeys(_)
             | Command::LimitLane(_)
             | Command::Relevel(_) => panic!("lanes have tests of their own"),
+            Command::CreateBranch(_)
+            | Command::DeleteBranch(_)
+            | Command::ResetBranch(_)
+            | Command::Grant(_)
+            | Command::Stage(_)
+            | Command::Announce(_)
+            | Command::NoteFiles(_)
+            | Command::Perform(_)
+            | Command::Abort(_)
+            | Command::Sweep => panic!("branches have tests of their own"),
         }
     }
 

@@ -84,7 +84,7 @@ impl Leader {
     }
 
     pub(crate) fn complete(&mut self, name: ChunkName, attempt: Attempt) -> Settled {
-        let done = vec![Done { chunk: name.chunk, attempt, output: Output::Stored }];
+        let done = vec![Done { chunk: name.chunk, attempt, output: Output::Stored, entries: None }];
         self.settle(Command::Complete(Complete { submission: name.submission, done }))
     }
 

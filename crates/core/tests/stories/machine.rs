@@ -29,7 +29,8 @@ fn failures(submission: SubmissionId, chunks: &[u64], attempt: Attempt) -> Comma
 }
 
 fn completions(submission: SubmissionId, chunks: Range<u64>) -> Command {
-    let done = |index| Done { chunk: ChunkIndex(index), attempt: FIRST, output: Output::Stored };
+    let done =
+        |index| Done { chunk: ChunkIndex(index), attempt: FIRST, output: Output::Stored, entries: None };
     Command::Complete(Complete { submission, done: chunks.map(done).collect() })
 }
 

@@ -118,7 +118,10 @@ fn announcement(effect: &Effect) -> Option<Announcement> {
         | Effect::TaskDelayed { .. }
         | Effect::TaskMoved { .. }
         | Effect::TaskUnplaced { .. }
-        | Effect::TaskGone { .. } => None,
+        | Effect::TaskGone { .. }
+        | Effect::CommitDue { .. }
+        | Effect::CommitEnded { .. }
+        | Effect::AreasDropped => None,
         Effect::Over { submission, state, counts } => {
             Some(Announcement { submission: *submission, state: *state, counts: *counts, is_new: false })
         }

@@ -180,6 +180,7 @@ fn submit_of(request: SubmitRequest, idempotency_key: Option<String>) -> Result<
         retry_delay_ms: request.retry_delay_ms.unwrap_or(RETRY_DELAY_MS_DEFAULT),
         on_failure: request.on_failure,
         idempotency_key,
+        output: None,
     })
 }
 

@@ -249,8 +249,20 @@ pub fn problem_of_refusal(refusal: &Refusal) -> Problem {
         Refusal::Malformed { .. } => ProblemCode::InvalidRequest,
         Refusal::LaneUnknown { .. } => ProblemCode::LaneUnknown,
         Refusal::LaneDraining { .. } => ProblemCode::LaneDraining,
+        Refusal::BranchUnknown { .. } => ProblemCode::BranchUnknown,
+        Refusal::BranchExists { .. } => ProblemCode::BranchExists,
+        Refusal::CommitUnknown { .. } | Refusal::RequestUnknown { .. } => ProblemCode::CommitUnknown,
+        Refusal::TokenStale { .. } => ProblemCode::TokenStale,
+        Refusal::ConditionFailed { .. } => ProblemCode::ConditionFailed,
+        Refusal::AddressNotGranted { .. } => ProblemCode::AddressNotGranted,
+        Refusal::HeadMoved { .. } | Refusal::NotItsTurn { .. } => ProblemCode::Unavailable,
+        Refusal::TooManyCommits { .. } => ProblemCode::TooManyCommits,
     };
-    Problem::new(code, refusal.to_string())
+    let mut problem = Problem::new(code, refusal.to_string());
+    if let Refusal::TokenStale { newest, .. } = refusal {
+        problem.newest_token = Some(newest.to_string());
+    }
+    problem
 }
 
 /// The answer when the log could not take or answer a command.

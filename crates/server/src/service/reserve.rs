@@ -158,7 +158,7 @@ impl Service {
                     Some(Verdict::OutputTooLarge)
                 }
                 output => {
-                    done.push(Done { chunk, attempt: token.attempt, output });
+                    done.push(Done { chunk, attempt: token.attempt, output, entries: None });
                     None
                 }
             });

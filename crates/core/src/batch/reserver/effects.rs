@@ -33,7 +33,10 @@ impl Reserver {
             Effect::LaneSet { .. }
             | Effect::TaskPlaced { .. }
             | Effect::TaskMoved { .. }
-            | Effect::TaskDelayed { .. } => {}
+            | Effect::TaskDelayed { .. }
+            | Effect::CommitDue { .. }
+            | Effect::CommitEnded { .. }
+            | Effect::AreasDropped => {}
         }
         self.desk.absorb(effect);
         self.wake_lanes();

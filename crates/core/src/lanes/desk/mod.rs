@@ -343,7 +343,10 @@ impl Desk {
             | Effect::Weighed { .. }
             | Effect::Done { .. }
             | Effect::Failed { .. }
-            | Effect::Over { .. } => {}
+            | Effect::Over { .. }
+            | Effect::CommitDue { .. }
+            | Effect::CommitEnded { .. }
+            | Effect::AreasDropped => {}
         }
     }
 

@@ -21,7 +21,7 @@ use crate::lanes::desk::{Buffer, Next};
 use crate::lanes::levels::{Level, QueueName, RankName, is_tenant, tenant_of};
 use crate::lanes::meters::Meters;
 use crate::lanes::ranks::TenantRow;
-use crate::lanes::reader::{Placed, Reader};
+use crate::lanes::reader::Reader;
 use crate::lanes::state::LaneRow;
 use crate::lanes::tasks::TaskId;
 use crate::limits::{LANE_FLOW_BUFFER_TASKS, LANE_FLOW_RELOAD_AT, LANE_FLOWS_READ_AHEAD};

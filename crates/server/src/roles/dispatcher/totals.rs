@@ -38,7 +38,10 @@ impl Totals {
             | Effect::TaskDelayed { .. }
             | Effect::TaskMoved { .. }
             | Effect::TaskUnplaced { .. }
-            | Effect::TaskGone { .. } => {}
+            | Effect::TaskGone { .. }
+            | Effect::CommitDue { .. }
+            | Effect::CommitEnded { .. }
+            | Effect::AreasDropped => {}
         }
     }
 }
