@@ -261,7 +261,11 @@ pub(crate) async fn complete(socket: &mut ConsumeSocket, request: u64, work: Wor
 }
 
 pub(crate) fn completion(request: u64, work: WorkOf) -> ClientFrame {
-    let done = work.chunks.into_iter().map(|chunk| DoneChunk { chunk, output: Output::Nothing }).collect();
+    let done = work
+        .chunks
+        .into_iter()
+        .map(|chunk| DoneChunk { chunk, output: Output::Nothing, entries: None })
+        .collect();
     ClientFrame::Complete { request, submission: work.submission, done }
 }
 

@@ -47,7 +47,7 @@ async fn settle(socket: &mut ConsumeSocket, frame: ClientFrame) -> Vec<Verdict> 
 }
 
 fn completion(work: &WorkOf, nth: usize) -> ClientFrame {
-    let done = vec![DoneChunk { chunk: work.chunks[nth], output: Output::Nothing }];
+    let done = vec![DoneChunk { chunk: work.chunks[nth], output: Output::Nothing, entries: None }];
     ClientFrame::Complete { request: 9, submission: work.submission, done }
 }
 

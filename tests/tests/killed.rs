@@ -161,7 +161,7 @@ fn completion(request: u64, work: &WorkOf, done: &[windlass_client::frames::Work
     let name = String::from_utf8(opaque.to_vec()).expect("names are text");
     let done = done.iter().map(|chunk| {
         let output = Output::Inline(expected_output(&name, chunk.chunk).into_bytes().into());
-        DoneChunk { chunk: *chunk, output }
+        DoneChunk { chunk: *chunk, output, entries: None }
     });
     ClientFrame::Complete { request, submission: work.submission, done: done.collect() }
 }

@@ -133,7 +133,7 @@ async fn a_limit_of_tasks_in_flight_holds_over_a_restart_and_counts_what_consume
     anna.send(&ClientFrame::Reassert { request: 2, submission, chunks }).await.unwrap();
     assert!(matches!(anna.receive().await.unwrap(), Some(ServerFrame::Settled { .. })));
     assert!(reserve(&server, "Lane(emails)", 5).await.is_empty(), "one is out");
-    let done = vec![DoneChunk { chunk: held.chunks[0], output: Output::Nothing }];
+    let done = vec![DoneChunk { chunk: held.chunks[0], output: Output::Nothing, entries: None }];
     anna.send(&ClientFrame::Complete { request: 3, submission: held.submission, done }).await.unwrap();
     until(&server, "emails", |lane| lane["done"] == 1).await;
     assert_eq!(payloads(&reserve(&server, "Lane(emails)", 5).await), ["bob1"]);

@@ -106,7 +106,11 @@ async fn converse(client: &Client, done: &Done) -> Option<()> {
         let Some(ServerFrame::Work { work, .. }) = socket.receive().await.ok()? else { return None };
         for it in work {
             assert_eq!(it.payload.as_deref().map_or(0, |payload| payload.len()), PAYLOAD_BYTES);
-            let chunks = it.chunks.iter().map(|chunk| DoneChunk { chunk: *chunk, output: Output::Nothing });
+            let chunks = it.chunks.iter().map(|chunk| DoneChunk {
+                chunk: *chunk,
+                output: Output::Nothing,
+                entries: None,
+            });
             let complete =
                 ClientFrame::Complete { request, submission: it.submission, done: chunks.collect() };
             socket.send(&complete).await.ok()?;
@@ -133,6 +137,7 @@ async fn complete(client: &Client, it: ReservationInfo) {
         token: it.token,
         output: None,
         stored: false,
+        outputs: Vec::new(),
     };
     let settled = client.complete(&CompleteRequest { chunks: vec![chunk] }).await.unwrap();
     assert_eq!(settled.chunks, [ChunkVerdict::Accepted]);

@@ -122,7 +122,11 @@ async fn converse(client: &Client, acknowledged: &Acknowledged, nth: u64) -> Opt
         let Some(ServerFrame::Work { work, .. }) = socket.receive().await.ok()? else { return None };
         for it in work {
             look(acknowledged, it.submission, it.payload.as_deref().map_or(&[][..], Vec::as_slice));
-            let done = it.chunks.iter().map(|chunk| DoneChunk { chunk: *chunk, output: Output::Nothing });
+            let done = it.chunks.iter().map(|chunk| DoneChunk {
+                chunk: *chunk,
+                output: Output::Nothing,
+                entries: None,
+            });
             let complete = ClientFrame::Complete { request, submission: it.submission, done: done.collect() };
             socket.send(&complete).await.ok()?;
             let Some(ServerFrame::Settled { verdicts, .. }) = socket.receive().await.ok()? else {

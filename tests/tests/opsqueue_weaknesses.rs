@@ -30,7 +30,11 @@ async fn work(socket: &mut ConsumeSocket) -> WorkOf {
 }
 
 async fn complete(socket: &mut ConsumeSocket, request: u64, work: WorkOf) -> Vec<Verdict> {
-    let done = work.chunks.into_iter().map(|chunk| DoneChunk { chunk, output: Output::Nothing }).collect();
+    let done = work
+        .chunks
+        .into_iter()
+        .map(|chunk| DoneChunk { chunk, output: Output::Nothing, entries: None })
+        .collect();
     socket.send(&ClientFrame::Complete { request, submission: work.submission, done }).await.unwrap();
     match socket.receive().await.unwrap() {
         Some(ServerFrame::Settled { verdicts, .. }) => verdicts,

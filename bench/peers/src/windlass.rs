@@ -193,7 +193,7 @@ fn check(kind: Work, work: &WorkOf) -> anyhow::Result<()> {
 }
 
 fn completion(request: u64, work: WorkOf) -> ClientFrame {
-    let done = work.chunks.into_iter().map(|chunk| DoneChunk { chunk, output: Output::Nothing }).collect();
+    let done = work.chunks.into_iter().map(|chunk| DoneChunk { chunk, output: Output::Nothing, entries: None }).collect();
     ClientFrame::Complete { request, submission: work.submission, done }
 }
 

@@ -8,6 +8,7 @@ use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
 use windlass_core::batch::submissions::Metadata;
 use windlass_core::batch::tokens::AttemptToken;
+use windlass_core::branches::outputs::OutputEntry;
 use windlass_core::entry::Output;
 use windlass_core::ids::{Attempt, ChunkIndex, Epoch, SubmissionId};
 
@@ -314,6 +315,9 @@ pub struct DoneChunk {
     /// What came out.
     #[n(1)]
     pub output: Output,
+    /// What goes to the branch that the submission names.
+    #[n(2)]
+    pub entries: Option<Vec<OutputEntry>>,
 }
 
 /// An attempt that failed.
@@ -355,6 +359,9 @@ pub enum Verdict {
     /// The output is too large to be sent along; the attempt is counted as failed.
     #[n(7)]
     OutputTooLarge,
+    /// The outputs for a branch break a rule; the attempt is counted as failed, and its reason says which.
+    #[n(8)]
+    OutputRefused,
 }
 
 /// The bytes of a frame.

@@ -1,6 +1,7 @@
 //! The HTTP interface's bodies. Unknown fields are refused, so that a misspelt setting is never ignored.
 
 use crate::blob::Blob;
+use crate::branches::{CommitOutcome, OutputInfo, OutputOfChunk};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -56,10 +57,14 @@ pub struct SubmitRequest {
     /// How long the first retry waits; each further one waits twice as long. 1000 if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_delay_ms: Option<u64>,
-    /// When a chunk is out of attempts: `stop` (the rest is skipped) or `continue`.
-    #[serde(default)]
-    #[schema(value_type = String)]
-    pub on_failure: OnFailure,
+    /// When a chunk is out of attempts: `stop` (the rest is skipped) or `continue`. `stop` if not given, unless the output is
+    /// committed without failed chunks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub on_failure: Option<OnFailure>,
+    /// Where its outputs go, all at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<OutputInfo>,
 }
 
 /// The answer to a submit.
@@ -124,6 +129,12 @@ pub struct SubmissionInfo {
     /// The last failures of its first chunks in trouble.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub troubles: Vec<TroubleInfo>,
+    /// Where its outputs go.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<OutputInfo>,
+    /// What became of the commit of its outputs, once every chunk is settled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<CommitOutcome>,
 }
 
 /// A chunk that failed and is not done.
@@ -404,6 +415,9 @@ pub struct CompletedChunk {
     /// Whether the output is in the object store, under the reservation's `output_key`.
     #[serde(default)]
     pub stored: bool,
+    /// What goes to the branch that the submission names; the objects are under `output_key/0`, `output_key/1` and so on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outputs: Vec<OutputOfChunk>,
 }
 
 /// `POST /v1/fail`.
@@ -476,6 +490,8 @@ pub enum ChunkVerdict {
     TokenInvalid,
     /// The output is too large to be sent along; the attempt is counted as failed.
     OutputTooLarge,
+    /// The outputs for a branch break a rule; the attempt is counted as failed, and its reason says which.
+    OutputRefused,
 }
 
 /// `GET /v1/events`.

@@ -5,6 +5,7 @@
 //! bytes look in JSON.
 
 pub mod blob;
+pub mod branches;
 pub mod changes;
 pub mod explain;
 pub mod frames;

@@ -1,5 +1,6 @@
 //! Where chunks' bytes are in the object store.
 
+use windlass_core::branches::outputs::output_address;
 use windlass_core::ids::{Attempt, ChunkIndex, SubmissionId};
 
 /// The key of a chunk's input under its submission's prefix.
@@ -9,5 +10,5 @@ pub fn input_key(prefix: &str, chunk: ChunkIndex) -> String {
 
 /// The key of an attempt's output: its own, so that late work never overwrites what was accepted.
 pub fn output_key(submission: SubmissionId, chunk: ChunkIndex, attempt: Attempt) -> String {
-    format!("outputs/{submission}/{chunk}/{attempt}")
+    output_address(submission, chunk, attempt, None)
 }

@@ -52,7 +52,7 @@ fn request_of(submit: &Submit) -> SubmitRequest {
         opaque: submit.opaque.as_ref().map(|text| Blob(text.clone().into_bytes())),
         attempts_max: submit.attempts_max,
         retry_delay_ms: submit.retry_delay_ms,
-        on_failure: submit.on_failure,
+        on_failure: Some(submit.on_failure),
         ..SubmitRequest::default()
     }
 }

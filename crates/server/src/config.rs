@@ -1,6 +1,8 @@
 //! Configuration: everything a server can be told, with its defaults.
 
+use crate::roles::committer::Check;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -32,6 +34,9 @@ pub struct Config {
     /// The log is cut after a checkpoint every so many entries, or every 256 MiB (or as many as the last checkpoint
     /// wrote), whichever comes first. A checkpoint writes the whole state once.
     pub checkpoint_every_entries: u64,
+    /// Checks that commits may ask before they become visible, by name: `{ command = ["program", "argument"] }` or
+    /// `{ url = "https://…" }`.
+    pub checks: BTreeMap<String, Check>,
 }
 
 impl Default for Config {
@@ -48,6 +53,7 @@ impl Default for Config {
             drain_ms: 5_000,
             connections_max: 30_000,
             checkpoint_every_entries: 1_000_000,
+            checks: BTreeMap::new(),
         }
     }
 }

@@ -116,3 +116,21 @@ pub const DEAD_EXAMPLES: usize = 5;
 
 /// Tasks ahead of another that are counted: ten milliseconds or so, in which nobody waits.
 pub const TASKS_AHEAD_COUNTED_MAX: usize = 10_000;
+
+/// Commits of different branches that are made at the same time: each may hold some ranges of a few megabytes in memory.
+pub const COMMITS_AT_ONCE: usize = 4;
+
+/// A commit that could not be made is tried again after this long, and after twice as long each time,
+pub const COMMIT_RETRY_PAUSE_MIN: Duration = Duration::from_millis(100);
+
+/// up to this.
+pub const COMMIT_RETRY_PAUSE_MAX: Duration = Duration::from_secs(10);
+
+/// Staged rows that are read at a time: about a megabyte.
+pub const STAGED_ROWS_AT_ONCE: usize = 4_096;
+
+/// A check that takes longer has failed: the commits behind it wait.
+pub const CHECK_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// What is shown of what a check said.
+pub const CHECK_OUTPUT_BYTES: usize = 1_024;

@@ -6,7 +6,7 @@ use crate::http;
 use crate::http::accept::AcceptOptions;
 use crate::metrics;
 use crate::roles::dispatcher::{Dispatcher, DispatcherHandle, Event, Note};
-use crate::roles::{Roles, clerk};
+use crate::roles::{Roles, clerk, committer};
 use crate::service::Service;
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -140,6 +140,8 @@ impl Node {
         let dispatcher = DispatcherHandle::new(dispatcher);
         let ticking = dispatcher.clone().tick();
         let roles = Arc::new(Roles::new(dispatcher));
+        let (commits_out, commits) = mpsc::unbounded_channel();
+        roles.commit_desk.set_errands(commits_out);
         let told = Arc::clone(&roles);
         let thread = OwnThread::start().map_err(NodeFault::Thread)?;
         let opening = Order::open(options, tables, Box::new(move |event| told.tell(event)));
@@ -154,6 +156,7 @@ impl Node {
             tokio::spawn(ticking),
             tokio::spawn(take_notes(service.clone(), notes)),
             tokio::spawn(clerk::run(service.clone(), errands)),
+            tokio::spawn(committer::run(service.clone(), commits)),
         ];
         let router = http::router(service.clone());
         let accepting = tokio::spawn(http::accept::serve(listener, router, accept, service.stop().clone()));

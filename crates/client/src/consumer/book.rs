@@ -9,7 +9,7 @@
 //! - After a reconnect nothing is reserved or reported before every claim is answered: the server may take frames of
 //!   one connection in any order, and must not hand out, or count as lost, what is claimed a frame later.
 
-use super::work::{About, Failure};
+use super::work::{About, Failure, Gave};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use windlass_api::frames::{ClientFrame, DoneChunk, FailedChunk, Verdict, WorkChunk, WorkOf};
@@ -25,6 +25,9 @@ const CHUNKS_PER_REPORT_MAX: usize = 4_096;
 
 /// Bytes of outputs in one report, for the same reason.
 const BYTES_PER_REPORT_MAX: usize = 1 << 20;
+
+/// About what an entry for a branch takes in a frame, besides its path.
+const ENTRY_BYTES: usize = 100;
 
 /// What became of the chunks that a consumer worked on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -88,7 +91,7 @@ pub(crate) struct Book {
 
 #[derive(Debug)]
 enum Report {
-    Done(Output),
+    Done(Gave),
     Failed(String),
     GivenBack,
 }
@@ -187,12 +190,12 @@ impl Book {
     }
 
     /// A chunk's work has ended.
-    pub(crate) fn end(&mut self, key: Key, result: Result<Output, Failure>) {
+    pub(crate) fn end(&mut self, key: Key, result: Result<Gave, Failure>) {
         if self.running.remove(&key).is_none() {
             return;
         }
         let report = match result {
-            Ok(output) => Report::Done(output),
+            Ok(gave) => Report::Done(gave),
             Err(Failure { reason, counts: true }) => Report::Failed(reason),
             Err(Failure { counts: false, .. }) => Report::GivenBack,
         };
@@ -349,9 +352,11 @@ struct Group {
 impl Group {
     fn add(&mut self, chunk: WorkChunk, report: Report) {
         match report {
-            Report::Done(output) => {
+            Report::Done(Gave { output, entries }) => {
                 self.bytes += if let Output::Inline(bytes) = &output { bytes.len() } else { 0 };
-                self.done.push(DoneChunk { chunk, output });
+                self.bytes += entries.iter().map(|entry| ENTRY_BYTES + entry.path.len()).sum::<usize>();
+                let entries = (!entries.is_empty()).then_some(entries);
+                self.done.push(DoneChunk { chunk, output, entries });
             }
             Report::Failed(reason) => {
                 self.bytes += reason.len();
@@ -376,7 +381,8 @@ fn is_lost(verdict: Verdict) -> bool {
         | Verdict::NoSuchChunk
         | Verdict::ReservationLost
         | Verdict::TokenInvalid
-        | Verdict::OutputTooLarge => true,
+        | Verdict::OutputTooLarge
+        | Verdict::OutputRefused => true,
     }
 }
 

@@ -68,7 +68,7 @@ fn one_free_place_is_not_worth_a_frame_until_nothing_is_left_to_begin() {
     book.work(1, false, vec![work_of(7, 0..8)]);
     for index in 0..8 {
         assert!(book.begin().is_some());
-        book.end(key(index), Ok(Output::Nothing));
+        book.end(key(index), Ok(Output::Nothing.into()));
         let reserve = book.reserve();
         assert_eq!(reserve.is_some(), index % 2 == 1, "after chunk {index}");
     }
@@ -77,9 +77,9 @@ fn one_free_place_is_not_worth_a_frame_until_nothing_is_left_to_begin() {
 #[test]
 fn reports_go_out_in_one_frame_for_each_submission_and_fate_without_waiting_for_answers() {
     let mut book = busy();
-    book.end(key(0), Ok(Output::Nothing));
+    book.end(key(0), Ok(Output::Nothing.into()));
     book.end(key(1), Err(Failure::new("broken")));
-    let done = vec![DoneChunk { chunk: chunk(0), output: Output::Nothing }];
+    let done = vec![DoneChunk { chunk: chunk(0), output: Output::Nothing, entries: None }];
     let failed = vec![FailedChunk { chunk: chunk(1), reason: "broken".into() }];
     assert_eq!(
         book.reports(),
@@ -109,7 +109,7 @@ fn large_outputs_are_spread_over_several_frames() {
     book.work(1, false, vec![work_of(7, 0..100)]);
     while book.begin().is_some() {}
     for index in 0..100 {
-        book.end(key(index), Ok(Output::Inline(vec![0; 64 * 1_024].into())));
+        book.end(key(index), Ok(Output::Inline(vec![0; 64 * 1_024].into()).into()));
     }
     let frames = book.reports();
     assert_eq!(frames.len(), 7, "16 outputs of 64 KiB fill a frame");
@@ -120,9 +120,9 @@ fn large_outputs_are_spread_over_several_frames() {
 #[test]
 fn after_a_reconnect_everything_held_is_claimed_and_everything_unanswered_is_said_again() {
     let mut book = busy();
-    book.end(key(0), Ok(Output::Nothing));
+    book.end(key(0), Ok(Output::Nothing.into()));
     let said = book.reports();
-    book.end(key(1), Ok(Output::Nothing));
+    book.end(key(1), Ok(Output::Nothing.into()));
     assert!(book.begin().is_some());
 
     let chunks = [3, 2, 1, 0].map(chunk).to_vec();
@@ -171,8 +171,8 @@ fn a_stop_gives_back_what_is_not_begun_also_what_comes_late() {
     assert_eq!(book.reports(), [ClientFrame::Release { request: 3, submission: id(8), chunks }]);
     assert!(!book.is_clear());
 
-    book.end(key(0), Ok(Output::Nothing));
-    book.end(key(1), Ok(Output::Nothing));
+    book.end(key(0), Ok(Output::Nothing.into()));
+    book.end(key(1), Ok(Output::Nothing.into()));
     assert_eq!(book.reports().len(), 1);
     for (request, chunks) in [(2, 2), (3, 1), (4, 2)] {
         book.settled(request, &vec![Verdict::Accepted; chunks]);
@@ -184,8 +184,8 @@ fn a_stop_gives_back_what_is_not_begun_also_what_comes_late() {
 #[test]
 fn a_refused_reserve_pauses_or_ends_the_work_and_a_refused_report_is_said_again_or_dropped() {
     let mut book = busy();
-    book.end(key(0), Ok(Output::Nothing));
-    book.end(key(1), Ok(Output::Nothing));
+    book.end(key(0), Ok(Output::Nothing.into()));
+    book.end(key(1), Ok(Output::Nothing.into()));
     let report = book.reports().remove(0);
     assert_eq!(book.refused(2, true), Refused::Later);
     assert!(!book.is_clear());
@@ -206,14 +206,14 @@ fn the_same_chunk_handed_out_twice_is_two_attempts() {
     let mut book = busy();
     let again = WorkChunk { nth: 1, proof: 99, ..chunk(0) };
     book.work(8, false, vec![WorkOf { chunks: vec![again], ..work_of(7, 0..0) }]);
-    book.end(key(1), Ok(Output::Nothing));
+    book.end(key(1), Ok(Output::Nothing.into()));
     for _ in 0..3 {
         if let Some(held) = book.begin() {
-            book.end(held.key(), Ok(Output::Nothing));
+            book.end(held.key(), Ok(Output::Nothing.into()));
         }
     }
     assert_eq!(book.running_len(), 1);
-    book.end(key(0), Ok(Output::Nothing));
+    book.end(key(0), Ok(Output::Nothing.into()));
     let ClientFrame::Complete { done, .. } = &book.reports()[0] else { panic!("a report is due") };
     assert_eq!(done.len(), 5);
 }

@@ -4,7 +4,7 @@
 //! while we write.
 
 use super::book::{Book, Held, Key, Refused, Tally};
-use super::work::{Chunk, Failure};
+use super::work::{Chunk, Failure, Gave};
 use super::{Activity, ConsumerBuilder};
 use crate::backoff::Backoff;
 use crate::chance;
@@ -36,7 +36,7 @@ pub(super) struct Session<F> {
     settings: ConsumerBuilder,
     book: Book,
     work: Arc<F>,
-    tasks: JoinSet<Result<Output, Failure>>,
+    tasks: JoinSet<Result<Gave, Failure>>,
     keys: HashMap<Id, Key>,
     link: Option<Link>,
     connecting: Option<Connecting>,
@@ -52,7 +52,7 @@ pub(super) struct Session<F> {
 enum Event {
     Frame(Result<Option<ServerFrame>, ClientError>),
     Connected(Result<(ConsumeSocket, Welcome), ClientError>),
-    Ended(Result<(Id, Result<Output, Failure>), JoinError>),
+    Ended(Result<(Id, Result<Gave, Failure>), JoinError>),
     Heartbeat,
     Resume,
     Shutdown,
@@ -155,7 +155,11 @@ where
             let Held { about, work } = held;
             let chunk = Chunk::new(self.settings.client.clone(), about, work);
             let work = Arc::clone(&self.work);
-            let task = self.tasks.spawn(async move { work(chunk).await });
+            let task = self.tasks.spawn(async move {
+                let published = chunk.published();
+                let output = work(chunk).await?;
+                Ok(Gave { output, entries: published.take() })
+            });
             self.keys.insert(task.id(), key);
         }
     }
@@ -217,7 +221,7 @@ where
         Ok(())
     }
 
-    fn take_ended(&mut self, ended: Result<(Id, Result<Output, Failure>), JoinError>) {
+    fn take_ended(&mut self, ended: Result<(Id, Result<Gave, Failure>), JoinError>) {
         let mut next = Some(ended);
         // Everything that has ended by now goes into the same report.
         while let Some(ended) = next {

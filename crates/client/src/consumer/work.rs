@@ -4,12 +4,16 @@ use crate::chunking::operations_of;
 use crate::client::Client;
 use crate::error::ClientError;
 use bytes::Bytes;
+use sha2::{Digest as _, Sha256};
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 use windlass_api::frames::{WorkChunk, WorkOf};
 use windlass_api::objects;
 use windlass_core::batch::submissions::Metadata;
 use windlass_core::batch::tokens::AttemptToken;
+use windlass_core::branches::entries::Digest;
+use windlass_core::branches::outputs::{OutputEntry, output_address};
 use windlass_core::entry::Output;
 use windlass_core::ids::{ChunkIndex, ChunkName, SubmissionId};
 use windlass_core::limits::{FAILURE_REASON_BYTES_MAX, INLINE_OUTPUT_BYTES_MAX};
@@ -61,11 +65,57 @@ pub struct Chunk {
     client: Client,
     about: Arc<About>,
     work: WorkChunk,
+    published: Published,
+}
+
+/// What a chunk's work gave.
+#[derive(Debug)]
+pub(crate) struct Gave {
+    pub(crate) output: Output,
+    /// For the branch that the submission names.
+    pub(crate) entries: Vec<OutputEntry>,
+}
+
+impl From<Output> for Gave {
+    fn from(output: Output) -> Gave {
+        Gave { output, entries: Vec::new() }
+    }
+}
+
+/// What an attempt has published so far, shared by the clones of its chunk.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Published(Arc<Mutex<PublishedSoFar>>);
+
+#[derive(Debug, Default)]
+struct PublishedSoFar {
+    objects: u32,
+    entries: BTreeMap<String, OutputEntry>,
+}
+
+impl Published {
+    fn lock(&self) -> MutexGuard<'_, PublishedSoFar> {
+        self.0.lock().expect("nothing panics while it notes what was published")
+    }
+
+    fn next_object(&self) -> u32 {
+        let mut so_far = self.lock();
+        so_far.objects += 1;
+        so_far.objects - 1
+    }
+
+    /// The entries, one for each path: the last that was published there.
+    pub(crate) fn take(&self) -> Vec<OutputEntry> {
+        std::mem::take(&mut self.lock().entries).into_values().collect()
+    }
 }
 
 impl Chunk {
-    pub(crate) const fn new(client: Client, about: Arc<About>, work: WorkChunk) -> Chunk {
-        Chunk { client, about, work }
+    pub(crate) fn new(client: Client, about: Arc<About>, work: WorkChunk) -> Chunk {
+        Chunk { client, about, work, published: Published::default() }
+    }
+
+    pub(crate) fn published(&self) -> Published {
+        self.published.clone()
     }
 
     /// The submission it belongs to.
@@ -144,11 +194,42 @@ impl Chunk {
         }
     }
 
+    /// Publishes bytes under a path of the branch that the submission names. They are stored at once, and appear when the whole
+    /// submission is committed, if this attempt is the one that counts. A path that is published again leads to the last.
+    pub async fn publish(&self, path: impl Into<String>, bytes: impl Into<Bytes>) -> Result<(), Failure> {
+        self.publish_as(path, bytes, "", BTreeMap::new()).await
+    }
+
+    /// The same, with the kind of the bytes and what else is to be said of them.
+    pub async fn publish_as(
+        &self,
+        path: impl Into<String>,
+        bytes: impl Into<Bytes>,
+        content_type: &str,
+        metadata: BTreeMap<String, String>,
+    ) -> Result<(), Failure> {
+        let (path, bytes) = (path.into(), bytes.into());
+        let object = self.published.next_object();
+        let (size, sha256) = (bytes.len() as u64, digest_of(&bytes));
+        let (submission, WorkChunk { chunk, .. }) = (self.about.submission, self.work);
+        let key = output_address(submission, chunk, self.work.token().attempt, Some(object));
+        self.client.put_object(&key, bytes).await.map_err(|error| Failure::of_transport(&error))?;
+        let content_type = content_type.to_owned();
+        let entry = OutputEntry { path: path.clone(), object, size, sha256, content_type, metadata };
+        self.published.lock().entries.insert(path, entry);
+        Ok(())
+    }
+
     /// Puts the output into the object store, however small it is.
     pub async fn store(&self, bytes: impl Into<Bytes>) -> Result<Output, Failure> {
         let put = self.client.put_object(&self.output_key(), bytes.into()).await;
         put.map(|()| Output::Stored).map_err(|error| Failure::of_transport(&error))
     }
+}
+
+/// The SHA-256 of bytes.
+pub(crate) fn digest_of(bytes: &[u8]) -> Digest {
+    Digest::new(Sha256::digest(bytes).into())
 }
 
 /// Why a chunk's work did not succeed. Any error turns into one with `?`.

@@ -22,7 +22,7 @@ use crate::entry::{Applied, Outcome, Refusal};
 use crate::ids::{ChunkIndex, SubmissionId};
 use crate::limits::{
     ABORT_REASON_BYTES_MAX, COMMIT_MESSAGE_BYTES_MAX, COMMITS_WAITING_MAX, FILES_PER_NOTE_MAX,
-    MISSING_CHUNKS_NAMED_MAX, STAGING_AREAS_MAX,
+    STAGING_AREAS_MAX,
 };
 use crate::rows;
 use crate::tables::{Table, Tables};
@@ -474,16 +474,4 @@ pub(super) fn drop_areas(
     if !areas.is_empty() {
         effects.push(Effect::AreasDropped);
     }
-}
-
-/// The chunks that a commit misses, with as many of them named as there is room for.
-pub fn missing_of(chunks: impl Iterator<Item = ChunkIndex>) -> Option<Missing> {
-    let mut missing = Missing { chunks: 0, first: Vec::new() };
-    for chunk in chunks {
-        missing.chunks += 1;
-        if missing.first.len() < MISSING_CHUNKS_NAMED_MAX {
-            missing.first.push(chunk);
-        }
-    }
-    (missing.chunks > 0).then_some(missing)
 }

@@ -14,7 +14,7 @@ use crate::limits::{REPORTS_PER_SESSION_MAX, RESERVES_PER_SESSION_MAX};
 use crate::metrics;
 use crate::roles::dispatcher::{Ask, Asker, Connected, Event, ToSession};
 use crate::service::Service;
-use crate::service::reserve::{Report, check_reserve};
+use crate::service::reserve::{Gave, Report, check_reserve};
 use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, close_code};
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
@@ -408,7 +408,10 @@ impl Conversation {
             ClientFrame::Complete { request, submission, done } => {
                 let reports = done
                     .into_iter()
-                    .map(|it| Report { chunk: it.chunk.chunk, token: it.chunk.token(), said: it.output })
+                    .map(|it| {
+                        let said = Gave { output: it.output, entries: it.entries.unwrap_or_default() };
+                        Report { chunk: it.chunk.chunk, token: it.chunk.token(), said }
+                    })
                     .collect();
                 let service = self.service.clone();
                 self.report(request, async move { service.complete(submission, reports).await });

@@ -3,10 +3,11 @@
 use super::answer::{Answer, Refused};
 use super::extract::JsonBody;
 use crate::service::Service;
-use crate::service::reserve::{Report, by_submission};
+use crate::service::reserve::{Gave, Report, by_submission};
 use axum::Json;
 use axum::extract::State;
 use minicbor::bytes::ByteVec;
+use windlass_api::branches::OutputOfChunk;
 use windlass_api::frames::Verdict;
 use windlass_api::json::{
     AttemptRef, ChunkVerdict, CompleteRequest, CompletedChunk, ExtendRequest, FailRequest, ReleaseRequest,
@@ -14,6 +15,7 @@ use windlass_api::json::{
 };
 use windlass_api::problem::{Problem, ProblemCode};
 use windlass_core::batch::tokens::AttemptToken;
+use windlass_core::branches::outputs::OutputEntry;
 use windlass_core::entry::Output;
 use windlass_core::ids::ChunkName;
 use windlass_core::limits::CHUNKS_PER_SETTLE_MAX;
@@ -42,7 +44,9 @@ pub(super) async fn complete(
     check_count(request.chunks.len())?;
     let reports = request.chunks.into_iter().map(|it| {
         let output = output_of(&it)?;
-        Ok((it.submission, Report { chunk: it.chunk, token: token_of(&it.token)?, said: output }))
+        let (chunk, token) = (it.chunk, token_of(&it.token)?);
+        let entries = it.outputs.into_iter().map(entry_of).collect();
+        Ok((it.submission, Report { chunk, token, said: Gave { output, entries } }))
     });
     let reports: Vec<_> = reports.collect::<Answer<_>>()?;
     let mut verdicts = vec![Verdict::TokenInvalid; reports.len()];
@@ -51,6 +55,11 @@ pub(super) async fn complete(
         places.into_iter().zip(settled).for_each(|(place, verdict)| verdicts[place] = verdict);
     }
     response_of(&verdicts)
+}
+
+fn entry_of(output: OutputOfChunk) -> OutputEntry {
+    let OutputOfChunk { path, object, size, sha256, content_type, metadata } = output;
+    OutputEntry { path, object, size, sha256, content_type, metadata }
 }
 
 /// Reports attempts as failed; the chunks are tried again later, until their attempts are used up.
@@ -149,6 +158,7 @@ fn response_of(verdicts: &[Verdict]) -> Answer<Json<SettleResponse>> {
         Verdict::ReservationLost => ChunkVerdict::ReservationLost,
         Verdict::TokenInvalid => ChunkVerdict::TokenInvalid,
         Verdict::OutputTooLarge => ChunkVerdict::OutputTooLarge,
+        Verdict::OutputRefused => ChunkVerdict::OutputRefused,
     });
     Ok(Json(SettleResponse { chunks: chunks.collect() }))
 }

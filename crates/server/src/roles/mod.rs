@@ -2,10 +2,12 @@
 
 pub mod announcer;
 pub(crate) mod clerk;
+pub mod committer;
 pub mod dispatcher;
 
 use crate::service::abouts::Abouts;
 use announcer::Announcer;
+use committer::CommitDesk;
 use dispatcher::{DispatcherHandle, Event};
 use std::sync::RwLock;
 use windlass_core::entry::Effect;
@@ -21,6 +23,8 @@ pub struct Roles {
     pub dispatcher: DispatcherHandle,
     /// What is said of submissions.
     pub abouts: Abouts,
+    /// What is known of commits that wait.
+    pub commit_desk: CommitDesk,
     token_key: RwLock<Option<[u8; 16]>>,
 }
 
@@ -31,6 +35,7 @@ impl Roles {
             announcer: Announcer::default(),
             dispatcher,
             abouts: Abouts::default(),
+            commit_desk: CommitDesk::default(),
             token_key: RwLock::new(None),
         }
     }
@@ -50,6 +55,7 @@ impl Roles {
             RoleEvent::Led { at, token_key, reserver, roster, .. } => {
                 self.abouts.forget_all();
                 self.set_token_key(Some(token_key));
+                self.commit_desk.lead();
                 Event::Led { at, reserver, roster }
             }
             RoleEvent::Effects { at, effects } => {
@@ -60,6 +66,7 @@ impl Roles {
                     }
                 }
                 self.announcer.announce(&effects);
+                self.commit_desk.tell(&effects);
                 Event::Effects { at, effects }
             }
             RoleEvent::Lost => {

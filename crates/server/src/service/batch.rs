@@ -1,6 +1,7 @@
 //! The batch room's verbs on submissions: submit, show, list, results, wait, change, pause, resume, cancel, retry-failed.
 
 use super::Service;
+use super::outputs::{output_info_of, output_rule_of};
 use crate::limits::{PAGE_ROWS_DEFAULT, TROUBLES_SHOWN, WAIT_MS_DEFAULT, WAIT_MS_MAX};
 use minicbor::bytes::ByteVec;
 use std::time::Duration;
@@ -15,7 +16,10 @@ use windlass_api::problem::{Problem, ProblemCode};
 use windlass_core::batch::change::{Change, Changes};
 use windlass_core::batch::chunks::OutputKind;
 use windlass_core::batch::listing::{ChunkResult, ChunkState, SubmissionFilter, SubmissionView};
-use windlass_core::batch::submissions::{ChunkCounts, Input, MetaValue, Metadata, SubmissionState, Submit};
+use windlass_core::batch::submissions::{
+    ChunkCounts, Input, MetaValue, Metadata, OnFailure, SubmissionState, Submit,
+};
+use windlass_core::branches::outputs::OnChunkFailure;
 use windlass_core::entry::{Cancel, Command, Outcome, RetryFailed};
 use windlass_core::ids::{ChunkIndex, SubmissionId};
 use windlass_core::limits::{ATTEMPTS_MAX_DEFAULT, PAGE_ROWS_MAX, RETRY_DELAY_MS_DEFAULT};
@@ -31,6 +35,9 @@ impl Service {
         if let Some(problem) = submit.problem() {
             return Err(Problem::new(ProblemCode::InvalidRequest, problem));
         }
+        if let Some(rule) = &submit.output {
+            self.check_known(&rule.verify)?;
+        }
         match self.propose(Command::Submit(submit)).await? {
             Outcome::Submitted { submission } => Ok(SubmitResponse { id: submission }),
             other => Err(unexpected(&other)),
@@ -43,7 +50,9 @@ impl Service {
             .order()
             .read(|machine| machine.show(id).map(|view| (view, machine.failures(id, TROUBLES_SHOWN))));
         let (view, failures) = found.ok_or_else(|| unknown(id))?;
+        let commit = view.submission.commit;
         let mut info = info_of(view);
+        info.commit = commit.map(|request| self.commit_outcome(request)).transpose()?;
         info.troubles = failures
             .into_iter()
             .map(|(chunk, failure)| TroubleInfo {
@@ -170,6 +179,10 @@ fn submit_of(request: SubmitRequest, idempotency_key: Option<String>) -> Result<
             );
         }
     };
+    let output = request.output.map(output_rule_of).transpose()?;
+    // Who commits without what failed must go on when something fails, and need not say so.
+    let goes_on = output.as_ref().is_some_and(|rule| rule.on_chunk_failure == OnChunkFailure::CommitWithout);
+    let on_failure_default = if goes_on { OnFailure::Continue } else { OnFailure::Stop };
     Ok(Submit {
         chunks,
         metadata: request.metadata,
@@ -178,9 +191,9 @@ fn submit_of(request: SubmitRequest, idempotency_key: Option<String>) -> Result<
         input,
         attempts_max: request.attempts_max.unwrap_or(ATTEMPTS_MAX_DEFAULT),
         retry_delay_ms: request.retry_delay_ms.unwrap_or(RETRY_DELAY_MS_DEFAULT),
-        on_failure: request.on_failure,
+        on_failure: request.on_failure.unwrap_or(on_failure_default),
         idempotency_key,
-        output: None,
+        output,
     })
 }
 
@@ -274,6 +287,8 @@ fn info_of(view: SubmissionView) -> SubmissionInfo {
         submitted_at: time_text(submission.submitted_at),
         finished_at: finished_at.map(time_text),
         troubles: Vec::new(),
+        output: about.output.map(output_info_of),
+        commit: None,
     }
 }
 

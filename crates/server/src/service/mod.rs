@@ -2,12 +2,17 @@
 
 pub mod abouts;
 pub mod batch;
+pub mod branch_entries;
+mod branch_list;
+pub mod branches;
 pub mod bulk;
+pub mod commits;
 pub mod explain;
 mod lane_change;
 mod lane_look;
 mod lane_task;
 pub mod lanes;
+mod outputs;
 pub mod overview;
 pub mod reserve;
 pub mod weights;
@@ -18,8 +23,10 @@ use crate::limits::REPORTS_MAX;
 use crate::metrics;
 use crate::roles::Roles;
 use crate::roles::announcer::Announcer;
+use crate::roles::committer::CommitDesk;
 use crate::roles::dispatcher::{DispatcherHandle, DispatcherStatus, Event};
 use abouts::Abouts;
+use branches::Addresses;
 use lanes::LaneNames;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -32,6 +39,7 @@ use windlass_core::entry::{Command, Outcome, Refusal};
 use windlass_core::time::At;
 use windlass_order::{Order, OrderFault};
 use windlass_store::objects::Objects;
+use windlass_store::ranges::Ranges;
 
 /// Everything a door needs. Cheap to clone.
 #[derive(Clone)]
@@ -45,6 +53,9 @@ struct Inner {
     order: Order,
     roles: Arc<Roles>,
     objects: Objects,
+    ranges: Ranges,
+    /// Addresses that were granted for uploads through this server.
+    addresses: Addresses,
     /// Until when the log knows that leases under hard limits may run; 0 while there were none.
     leases_covered_until_ms: AtomicU64,
     /// Reports of all consumers on their way through the log.
@@ -63,7 +74,9 @@ impl Service {
             clock,
             order,
             roles,
+            ranges: Ranges::new(objects.clone()),
             objects,
+            addresses: Addresses::default(),
             leases_covered_until_ms: AtomicU64::new(0),
             reports: Arc::new(AtomicUsize::new(0)),
             lane_names: LaneNames::default(),
@@ -87,6 +100,16 @@ impl Service {
     /// The object store.
     pub fn objects(&self) -> &Objects {
         &self.inner.objects
+    }
+
+    /// What branches have committed.
+    pub fn ranges(&self) -> &Ranges {
+        &self.inner.ranges
+    }
+
+    /// What is known of commits that wait.
+    pub fn commit_desk(&self) -> &CommitDesk {
+        &self.inner.roles.commit_desk
     }
 
     /// Who tells watchers what becomes of submissions.
@@ -173,6 +196,14 @@ impl Service {
                 Err(fault) => Err(problem_of_fault(&fault)),
             }
         }
+    }
+
+    /// Puts a command through the log; a refusal is an outcome.
+    pub(crate) async fn propose_raw(&self, command: Command) -> Result<Outcome, Problem> {
+        let name = command.name();
+        let result = self.inner.order.propose(command).await;
+        metrics::count_command(name);
+        result.map_err(|fault| problem_of_fault(&fault))
     }
 
     /// Makes sure that what is read next is fresh enough, and says how fresh it is.
