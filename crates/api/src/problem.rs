@@ -81,6 +81,12 @@ pub enum ProblemCode {
     ObjectUnknown,
     /// An object with this key exists; objects never change.
     ObjectExists,
+    /// The bytes that arrived are not those that were announced.
+    DigestMismatch,
+    /// The object is not the one that the request is for.
+    PreconditionFailed,
+    /// The object has no byte of the range.
+    RangeUnsatisfiable,
     /// The body is larger than the limit.
     BodyTooLarge,
     /// The content type is not the one the path takes.
@@ -120,6 +126,9 @@ impl ProblemCode {
             ProblemCode::StrategyInvalid => (422, "the strategy cannot be served", false),
             ProblemCode::ObjectUnknown => (404, "no such object", false),
             ProblemCode::ObjectExists => (409, "the object exists", false),
+            ProblemCode::DigestMismatch => (400, "the bytes are not those that were announced", false),
+            ProblemCode::PreconditionFailed => (412, "the condition does not hold", false),
+            ProblemCode::RangeUnsatisfiable => (416, "the range is beyond the end", false),
             ProblemCode::BodyTooLarge => (413, "the body is too large", false),
             ProblemCode::ContentTypeWrong => (415, "the content type is wrong", false),
             ProblemCode::RequestTimeout => (408, "the request came too slowly", true),
@@ -150,6 +159,9 @@ impl ProblemCode {
             ProblemCode::StrategyInvalid => "strategy_invalid",
             ProblemCode::ObjectUnknown => "object_unknown",
             ProblemCode::ObjectExists => "object_exists",
+            ProblemCode::DigestMismatch => "digest_mismatch",
+            ProblemCode::PreconditionFailed => "precondition_failed",
+            ProblemCode::RangeUnsatisfiable => "range_unsatisfiable",
             ProblemCode::BodyTooLarge => "body_too_large",
             ProblemCode::ContentTypeWrong => "content_type_wrong",
             ProblemCode::RequestTimeout => "request_timeout",
