@@ -85,8 +85,6 @@ pub enum ProblemCode {
     EntryUnknown,
     /// The staging token is not the newest of its branch; `newest_token` is.
     TokenStale,
-    /// What `If-Match` or `If-None-Match` demands does not hold.
-    ConditionFailed,
     /// The address was not granted, or is linked already.
     AddressNotGranted,
     /// Too many commits of the branch wait.
@@ -101,6 +99,12 @@ pub enum ProblemCode {
     ObjectUnknown,
     /// An object with this key exists; objects never change.
     ObjectExists,
+    /// The bytes that arrived are not those that were announced.
+    DigestMismatch,
+    /// The object is not the one that the request is for.
+    PreconditionFailed,
+    /// The object has no byte of the range.
+    RangeUnsatisfiable,
     /// The body is larger than the limit.
     BodyTooLarge,
     /// The content type is not the one the path takes.
@@ -140,7 +144,6 @@ impl ProblemCode {
             ProblemCode::CommitUnknown => (404, "no such commit", false),
             ProblemCode::EntryUnknown => (404, "the path leads nowhere", false),
             ProblemCode::TokenStale => (409, "the staging token is not the newest", false),
-            ProblemCode::ConditionFailed => (412, "the condition does not hold", false),
             ProblemCode::AddressNotGranted => (409, "the address is not granted", false),
             ProblemCode::TooManyCommits => (429, "too many commits wait", true),
             ProblemCode::IdempotencyKeyReused => (422, "the idempotency key was used before", false),
@@ -148,6 +151,9 @@ impl ProblemCode {
             ProblemCode::StrategyInvalid => (422, "the strategy cannot be served", false),
             ProblemCode::ObjectUnknown => (404, "no such object", false),
             ProblemCode::ObjectExists => (409, "the object exists", false),
+            ProblemCode::DigestMismatch => (400, "the bytes are not those that were announced", false),
+            ProblemCode::PreconditionFailed => (412, "the condition does not hold", false),
+            ProblemCode::RangeUnsatisfiable => (416, "the range is beyond the end", false),
             ProblemCode::BodyTooLarge => (413, "the body is too large", false),
             ProblemCode::ContentTypeWrong => (415, "the content type is wrong", false),
             ProblemCode::RequestTimeout => (408, "the request came too slowly", true),
@@ -178,7 +184,6 @@ impl ProblemCode {
             ProblemCode::CommitUnknown => "commit_unknown",
             ProblemCode::EntryUnknown => "entry_unknown",
             ProblemCode::TokenStale => "token_stale",
-            ProblemCode::ConditionFailed => "condition_failed",
             ProblemCode::AddressNotGranted => "address_not_granted",
             ProblemCode::TooManyCommits => "too_many_commits",
             ProblemCode::IdempotencyKeyReused => "idempotency_key_reused",
@@ -186,6 +191,9 @@ impl ProblemCode {
             ProblemCode::StrategyInvalid => "strategy_invalid",
             ProblemCode::ObjectUnknown => "object_unknown",
             ProblemCode::ObjectExists => "object_exists",
+            ProblemCode::DigestMismatch => "digest_mismatch",
+            ProblemCode::PreconditionFailed => "precondition_failed",
+            ProblemCode::RangeUnsatisfiable => "range_unsatisfiable",
             ProblemCode::BodyTooLarge => "body_too_large",
             ProblemCode::ContentTypeWrong => "content_type_wrong",
             ProblemCode::RequestTimeout => "request_timeout",

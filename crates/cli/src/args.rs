@@ -137,6 +137,9 @@ pub(crate) struct Serve {
     /// The object store: a folder, or a URL such as s3://bucket/prefix [default: in the data folder]
     #[arg(long, env = "WINDLASS_OBJECTS", value_name = "WHERE")]
     pub(crate) objects: Option<String>,
+    /// The largest object that may be put, in bytes [default: 5368709120, which is 5 GiB]
+    #[arg(long, env = "WINDLASS_OBJECT_BYTES_MAX", value_name = "BYTES")]
+    pub(crate) object_bytes_max: Option<u64>,
     /// Consumers show that they live this often [default: 10000]
     #[arg(long, env = "WINDLASS_HEARTBEAT_MS", value_name = "MS")]
     pub(crate) heartbeat_ms: Option<u64>,

@@ -49,6 +49,7 @@ fn config_of(global: &Global, serve: Serve) -> Result<Config, Exit> {
     };
     set(&mut config.listen, serve.listen);
     set(&mut config.data, serve.data);
+    set(&mut config.object_bytes_max, serve.object_bytes_max);
     set(&mut config.heartbeat_ms, serve.heartbeat_ms);
     set(&mut config.grace_ms, serve.grace_ms);
     set(&mut config.drain_ms, serve.drain_ms);

@@ -71,8 +71,14 @@ async fn each_verb_of_the_http_interface_has_its_method() {
     let extend = ExtendRequest { chunks: vec![attempt(first)], lease_ms: 5_000 };
     assert_eq!(stage.client.extend(&extend).await.unwrap().chunks, [ChunkVerdict::Accepted]);
     let AttemptRef { submission, chunk, token } = attempt(first);
-    let done =
-        CompletedChunk { submission, chunk, token, output: Some(Blob(b"out".to_vec())), stored: false };
+    let done = CompletedChunk {
+        submission,
+        chunk,
+        token,
+        output: Some(Blob(b"out".to_vec())),
+        stored: false,
+        outputs: Vec::new(),
+    };
     let complete = CompleteRequest { chunks: vec![done] };
     assert_eq!(stage.client.complete(&complete).await.unwrap().chunks, [ChunkVerdict::Accepted]);
     assert_eq!(stage.client.complete(&complete).await.unwrap().chunks, [ChunkVerdict::AlreadyDone]);
@@ -299,7 +305,11 @@ async fn frames_can_be_pipelined_by_hand() {
     };
     let (mut sender, mut receiver) = socket.split();
     for (request, chunks) in (2..).zip(work[0].chunks.chunks(10)) {
-        let done = |chunk: &frames::WorkChunk| frames::DoneChunk { chunk: *chunk, output: Output::Nothing };
+        let done = |chunk: &frames::WorkChunk| frames::DoneChunk {
+            chunk: *chunk,
+            output: Output::Nothing,
+            entries: None,
+        };
         let done = chunks.iter().map(done).collect();
         sender.feed(&frames::ClientFrame::Complete { request, submission: id, done }).await.unwrap();
     }

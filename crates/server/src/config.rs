@@ -1,5 +1,6 @@
 //! Configuration: everything a server can be told, with its defaults.
 
+use crate::limits::{OBJECT_BYTES_MAX_DEFAULT, OBJECT_BYTES_MAX_MAX};
 use crate::roles::committer::Check;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -17,6 +18,8 @@ pub struct Config {
     pub data: PathBuf,
     /// The object store: a folder or a URL such as `s3://bucket/prefix`; `objects` in the data folder if not given.
     pub objects: Option<String>,
+    /// The largest object that may be put, in bytes.
+    pub object_bytes_max: u64,
     /// What callers must show as `Authorization: Bearer …`; needed on any address but loopback.
     pub token: Option<String>,
     /// A consumer shows that it lives this often.
@@ -25,7 +28,7 @@ pub struct Config {
     pub grace_ms: u64,
     /// A request's head must arrive within this time, and an idle connection is closed after it.
     pub header_timeout_ms: u64,
-    /// A request's body must arrive within this time.
+    /// A request's body must arrive within this time; of an object, each next piece.
     pub body_timeout_ms: u64,
     /// At a stop, consumers have this long to report what they work on.
     pub drain_ms: u64,
@@ -45,6 +48,7 @@ impl Default for Config {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7420)),
             data: PathBuf::from("windlass-data"),
             objects: None,
+            object_bytes_max: OBJECT_BYTES_MAX_DEFAULT,
             token: None,
             heartbeat_ms: 10_000,
             grace_ms: 30_000,
@@ -89,6 +93,10 @@ impl Config {
                 self.token.as_ref().is_some_and(|token| token.len() < 16),
                 "`token` has fewer than 16 characters; use a long random text".into(),
             ),
+            (
+                !(1..=OBJECT_BYTES_MAX_MAX).contains(&self.object_bytes_max),
+                format!("`object_bytes_max` is 1 to {OBJECT_BYTES_MAX_MAX}, which is 64 GiB"),
+            ),
             (self.heartbeat_ms < 100, "`heartbeat_ms` is at least 100".into()),
             (self.header_timeout_ms == 0 || self.body_timeout_ms == 0, "timeouts are at least 1 ms".into()),
             (self.connections_max == 0, "`connections_max` is at least 1".into()),
@@ -102,7 +110,7 @@ impl Config {
         SessionTimes { heartbeat_ms: self.heartbeat_ms, grace_ms: self.grace_ms }
     }
 
-    /// How long a request's body may take.
+    /// How long a request's body may take, or the next piece of an object.
     pub const fn body_timeout(&self) -> Duration {
         Duration::from_millis(self.body_timeout_ms)
     }

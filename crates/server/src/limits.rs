@@ -5,8 +5,11 @@ use std::time::Duration;
 /// A JSON body holds at most a report of 16,384 chunks of about 120 bytes each, and some room.
 pub const JSON_BODY_BYTES_MAX: usize = 4 * 1_024 * 1_024;
 
-/// An object of this size is held in memory while it is written; chunks are meant to be far smaller.
-pub const OBJECT_BYTES_MAX: usize = 64 * 1_024 * 1_024;
+/// The largest object unless the settings say otherwise: as large as S3 takes in one piece, so that other tools can copy it.
+pub const OBJECT_BYTES_MAX_DEFAULT: u64 = 5 << 30;
+
+/// The largest object that the settings can allow: 10,000 parts of 8 MiB, which is what S3 takes, are 78 GiB.
+pub const OBJECT_BYTES_MAX_MAX: u64 = 64 << 30;
 
 /// A long wait must end before common proxies cut a silent connection after five minutes.
 pub const WAIT_MS_MAX: u64 = 300_000;

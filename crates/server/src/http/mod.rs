@@ -8,8 +8,10 @@ mod extract;
 mod lanes;
 mod objects;
 mod overview;
+mod ranges;
 mod status;
 mod submissions;
+mod upload;
 mod weights;
 mod work;
 
@@ -88,7 +90,7 @@ pub fn router(service: Service) -> Router {
         .routes(routes!(weights::list))
         .routes(routes!(weights::show, weights::weigh))
         .routes(routes!(events::events))
-        .routes(routes!(objects::put, objects::get))
+        .routes(routes!(objects::put, objects::get, objects::head))
         .routes(routes!(status::status))
         .routes(routes!(consume_socket::consume))
         .split_for_parts();

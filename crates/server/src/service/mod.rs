@@ -284,7 +284,7 @@ pub fn problem_of_refusal(refusal: &Refusal) -> Problem {
         Refusal::BranchExists { .. } => ProblemCode::BranchExists,
         Refusal::CommitUnknown { .. } | Refusal::RequestUnknown { .. } => ProblemCode::CommitUnknown,
         Refusal::TokenStale { .. } => ProblemCode::TokenStale,
-        Refusal::ConditionFailed { .. } => ProblemCode::ConditionFailed,
+        Refusal::ConditionFailed { .. } => ProblemCode::PreconditionFailed,
         Refusal::AddressNotGranted { .. } => ProblemCode::AddressNotGranted,
         Refusal::HeadMoved { .. } | Refusal::NotItsTurn { .. } => ProblemCode::Unavailable,
         Refusal::TooManyCommits { .. } => ProblemCode::TooManyCommits,
