@@ -8,6 +8,9 @@ use windlass_core::batch::submissions::MetaValue;
 use windlass_core::branches::entries::Digest;
 use windlass_core::ids::{ChunkIndex, SubmissionId};
 
+/// What headers that say something of an object begin with: `x-windlass-meta-NAME: VALUE`.
+pub const METADATA_HEADER_PREFIX: &str = "x-windlass-meta-";
+
 /// `POST /v1/branches`: creates a branch.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

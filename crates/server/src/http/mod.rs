@@ -2,6 +2,8 @@
 
 pub mod accept;
 mod answer;
+mod branch_objects;
+mod branches;
 mod events;
 mod explain;
 mod extract;
@@ -51,7 +53,9 @@ fn complete_document(document: &mut utoipa::openapi::OpenApi) {
         .content("application/problem+json", Content::new(Some(Ref::from_schema_name("Problem"))))
         .build();
     for item in document.paths.paths.values_mut() {
-        for operation in [&mut item.get, &mut item.put, &mut item.post, &mut item.patch].into_iter().flatten()
+        for operation in [&mut item.get, &mut item.put, &mut item.post, &mut item.patch, &mut item.delete]
+            .into_iter()
+            .flatten()
         {
             operation.responses.responses.insert("default".into(), problem.clone().into());
         }
@@ -87,6 +91,22 @@ pub fn router(service: Service) -> Router {
         .routes(routes!(lanes::dead))
         .routes(routes!(lanes::redrive))
         .routes(routes!(lanes::relevel))
+        .routes(routes!(branches::list, branches::create))
+        .routes(routes!(branches::show, branches::delete))
+        .routes(routes!(branches::reset))
+        .routes(routes!(branches::token))
+        .routes(routes!(branches::entries, branches::stage))
+        .routes(routes!(branches::log, branches::commit))
+        .routes(routes!(branches::rollback))
+        .routes(routes!(branches::diff))
+        .routes(routes!(branches::show_commit))
+        .routes(routes!(branches::outcome, branches::abort))
+        .routes(routes!(
+            branch_objects::get,
+            branch_objects::head,
+            branch_objects::put,
+            branch_objects::remove
+        ))
         .routes(routes!(weights::list))
         .routes(routes!(weights::show, weights::weigh))
         .routes(routes!(events::events))
