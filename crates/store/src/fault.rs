@@ -144,6 +144,30 @@ pub enum StoreFault {
         /// What the store said.
         detail: String,
     },
+    /// A file of a commit is not what was written.
+    #[error(
+        "the file {file} in {address} is damaged: {what}; nothing was read from it: restore it from a backup of the \
+         object store, or roll branches back to a commit without it"
+    )]
+    RangeDamaged {
+        /// The file's key.
+        file: String,
+        /// The object store's address.
+        address: String,
+        /// What was found.
+        what: String,
+    },
+    /// A file of a commit is not there.
+    #[error(
+        "the file {file} is missing in {address}, and a commit names it: restore it from a backup of the object store, \
+         or roll branches back to a commit without it"
+    )]
+    RangeMissing {
+        /// The file's key.
+        file: String,
+        /// The object store's address.
+        address: String,
+    },
     /// An object's key is not one.
     #[error(transparent)]
     Key(#[from] BadKey),

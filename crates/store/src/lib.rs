@@ -1,8 +1,8 @@
 //! Store: bytes that survive.
 //!
 //! Reading order: [`folder`] is where everything lies, [`log`] is what is fsynced, [`tables`] are the rows that the
-//! machine keeps, [`snapshot`] is all rows in one file, [`objects`] is where chunks' bytes are, [`fault`] is what can
-//! go wrong.
+//! machine keeps, [`snapshot`] is all rows in one file, [`objects`] is where chunks' bytes are, [`ranges`] is
+//! what branches have committed, [`fault`] is what can go wrong.
 //!
 //! Invariants
 //! - What was acknowledged as durable is there after a crash, or opening refuses with a sentence that says where.
@@ -13,6 +13,7 @@ pub mod folder;
 pub mod log;
 pub mod objects;
 mod overlay;
+pub mod ranges;
 pub mod snapshot;
 mod table_options;
 pub mod tables;
