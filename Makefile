@@ -19,6 +19,7 @@ test: ## Everything: unit, model, whole-system, crash tests
 	cargo build --workspace --all-targets
 	cargo test --workspace
 	sh .ci/s3
+	sh .ci/parquet
 
 check: $(DENY) ## What CI runs first: format, lints, layering, licences, docs
 	cargo fmt --all --check
