@@ -265,7 +265,7 @@ async fn a_slow_sender_may_take_its_time_and_a_silent_one_is_cut_off() {
 #[tokio::test]
 async fn a_client_gets_everything_in_and_out_of_a_store_that_fails_now_and_then() {
     let folder = TempDir::new().unwrap();
-    let address = format!("hurt+file://{}?fail_every=3&lost_every=5&slow_ms=1", folder.path().display());
+    let address = format!("hurt+file://{}?fail_every=11&lost_every=17&slow_ms=1", folder.path().display());
     let server = Here::start(|config| config.objects = Some(address)).await;
     let client = Client::new(&server.url("")).unwrap();
     for length in [0, 10, 9 * MIB, 10, 9 * MIB, 10] {
