@@ -60,6 +60,14 @@ impl Served {
         rustix::process::Pid::from_child(&self.child)
     }
 
+    /// The most memory that it has held so far, in bytes.
+    pub fn memory_peak(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it lives");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("Linux tells it");
+        let kib: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number of KiB");
+        kib * 1_024
+    }
+
     /// Kills the server without a word: SIGKILL.
     pub fn kill(mut self) {
         self.child.kill().expect("the server can be killed");

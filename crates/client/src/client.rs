@@ -9,6 +9,7 @@ use crate::backoff::Backoff;
 use crate::chance;
 use crate::error::{ClientError, with_causes};
 use bytes::Bytes;
+use futures_util::{Stream, StreamExt};
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{Method, StatusCode};
 use reqwest::Url;
@@ -153,6 +154,22 @@ impl Client {
     pub(crate) async fn open_once(&self, call: &Call) -> Result<reqwest::Response, ClientError> {
         let opened = self.in_time(self.open(self.request(call))).await?;
         opened.map_err(|miss| miss.error)
+    }
+
+    /// Sends a call once, with a body that cannot be sent a second time.
+    pub(crate) async fn send_stream(&self, call: &Call, body: reqwest::Body) -> Result<Bytes, ClientError> {
+        let request = self.request(call).body(body).timeout(call.patience);
+        let response = self.open(request).await.map_err(|miss| miss.error)?;
+        response.bytes().await.map_err(|error| self.broken(&error).error)
+    }
+
+    /// What a body gives; a connection that breaks is an error of ours.
+    pub(crate) fn pieces(
+        &self,
+        response: reqwest::Response,
+    ) -> impl Stream<Item = Result<Bytes, ClientError>> + Send + use<> {
+        let client = self.clone();
+        response.bytes_stream().map(move |piece| piece.map_err(|error| client.broken(&error).error))
     }
 
     /// What something gives that the server need not wait for.

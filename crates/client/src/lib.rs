@@ -26,6 +26,7 @@ mod error;
 mod events;
 mod lane_verbs;
 mod looks;
+mod objects;
 mod producer;
 mod results;
 mod socket;
@@ -37,6 +38,7 @@ pub use client::Client;
 pub use consumer::{Activity, Chunk, Consumer, ConsumerBuilder, Failure, Tally};
 pub use error::ClientError;
 pub use events::{Change, ChangeKind, EventStream};
+pub use objects::ObjectBody;
 pub use producer::{Producer, Submitted, Uploaded};
 pub use results::ChunkResult;
 pub use socket::{ConsumeReceiver, ConsumeSender, ConsumeSocket, Welcome};
@@ -48,9 +50,11 @@ pub use windlass_api::changes::{
 pub use windlass_api::json::{
     ChunkProgress, ListQuery, SubmissionEvent, SubmissionInfo, SubmissionPage, SubmitRequest,
 };
+pub use windlass_api::objects::ObjectInfo;
 pub use windlass_api::problem::{Problem, ProblemCode};
 pub use windlass_api::{explain, frames, json, lanes, overview, weights};
 pub use windlass_core::batch::strategy::{Max, Strategy, StrategyTextError};
 pub use windlass_core::batch::submissions::{MetaValue, Metadata, OnFailure, SubmissionState};
+pub use windlass_core::branches::entries::Digest;
 pub use windlass_core::entry::Output;
 pub use windlass_core::ids::{ChunkIndex, ChunkName, SubmissionId};

@@ -4,7 +4,6 @@ use crate::chance;
 use crate::client::Client;
 use crate::error::ClientError;
 use crate::events::EventStream;
-use bytes::Bytes;
 use http::Method;
 use serde::Serialize;
 use std::time::Duration;
@@ -14,7 +13,6 @@ use windlass_api::json::{
     ReserveResponse, ResultPage, ResultsQuery, RetryResponse, SettleResponse, StatusInfo, SubmissionInfo,
     SubmissionPage, SubmitRequest, SubmitResponse, WaitQuery,
 };
-use windlass_api::problem::ProblemCode;
 use windlass_api::weights::{WeighRequest, WeightsInfo, WeightsList};
 use windlass_core::ids::{ChunkIndex, SubmissionId};
 
@@ -152,22 +150,6 @@ impl Client {
         Ok(EventStream::new(self.clone(), self.open_once(&call).await?))
     }
 
-    /// Puts an object. Objects never change: a key that is taken is refused.
-    pub async fn put_object(&self, key: &str, body: Bytes) -> Result<(), ClientError> {
-        let call = self.call(Method::PUT, &object_path(key)).bytes(body).repeatable();
-        let mut tries = 0;
-        self.counted(call, &mut tries).await.map(drop).or_else(|error| match error {
-            // The try before this one arrived after all.
-            ClientError::Problem(problem) if problem.code == ProblemCode::ObjectExists && tries > 1 => Ok(()),
-            other => Err(other),
-        })
-    }
-
-    /// An object's bytes.
-    pub async fn get_object(&self, key: &str) -> Result<Bytes, ClientError> {
-        self.bytes(self.call(Method::GET, &object_path(key)).header("accept", "*/*")).await
-    }
-
     /// The weights of every field that has some.
     pub async fn weights(&self) -> Result<WeightsList, ClientError> {
         self.json(self.call(Method::GET, &["weights"])).await
@@ -187,10 +169,6 @@ impl Client {
     pub async fn status(&self) -> Result<StatusInfo, ClientError> {
         self.json(self.call(Method::GET, &["status"])).await
     }
-}
-
-fn object_path(key: &str) -> Vec<&str> {
-    std::iter::once("objects").chain(key.split('/')).collect()
 }
 
 fn as_ms(duration: Duration) -> u64 {

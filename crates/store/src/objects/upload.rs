@@ -113,15 +113,22 @@ impl Objects {
         intake: &mut Intake<impl Stream<Item = Result<Bytes, E>> + Unpin>,
     ) -> Result<Uploaded, UploadFault<E>> {
         let failed = |error| UploadFault::Store(self.fault("put", key, &error));
-        let mut gathered = begin;
-        loop {
-            while gathered.len() >= PART_BYTES {
-                upload.send(gathered.split_to(PART_BYTES).freeze()).await.map_err(failed)?;
+        // Each part is memory of its own, so that it is free again as soon as it is sent.
+        let mut rest = begin;
+        upload.send(rest.split_to(PART_BYTES).freeze()).await.map_err(failed)?;
+        let mut next = Some(Bytes::copy_from_slice(&rest));
+        drop(rest);
+        let mut gathered = BytesMut::with_capacity(PART_BYTES);
+        while let Some(mut piece) = next {
+            while !piece.is_empty() {
+                let room = PART_BYTES - gathered.len();
+                gathered.extend_from_slice(&piece.split_to(room.min(piece.len())));
+                if gathered.len() == PART_BYTES {
+                    let part = std::mem::replace(&mut gathered, BytesMut::with_capacity(PART_BYTES));
+                    upload.send(part.freeze()).await.map_err(failed)?;
+                }
             }
-            match intake.next().await? {
-                Some(piece) => gathered.extend_from_slice(&piece),
-                None => break,
-            }
+            next = intake.next().await?;
         }
         let uploaded = intake.end()?;
         if !gathered.is_empty() {
