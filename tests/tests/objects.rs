@@ -24,7 +24,7 @@ fn digest_of(bytes: &[u8]) -> Digest {
 
 /// Bytes that tell where they are from.
 fn some_bytes(length: usize) -> Bytes {
-    let stretch: Vec<u8> = (0..65_537_usize).map(|at| (at * 31 >> 3) as u8).collect();
+    let stretch: Vec<u8> = (0..65_537_usize).map(|at| ((at * 31) >> 3) as u8).collect();
     let mut bytes = stretch.repeat(length / stretch.len() + 1);
     bytes.truncate(length);
     bytes.into()

@@ -1,7 +1,7 @@
 //! Objects: bytes under a key, written once, in a folder or in S3.
 //!
-//! [`key`] is what an object is called, [`upload`] how bytes of any length get in, [`large`] how those get in that do not fit
-//! the memory, [`read`] how they come out.
+//! `key` is what an object is called, `upload` how bytes of any length get in, `large` how those get in that do not fit
+//! the memory, `read` how they come out.
 //!
 //! Invariants
 //! - An object is never overwritten: a second put of a key changes nothing and says so.

@@ -16,7 +16,7 @@ fn key(text: &str) -> ObjectKey {
 
 /// Bytes that tell where they are from, within a stretch that is no part's size.
 fn some_bytes(length: usize) -> Bytes {
-    let stretch: Vec<u8> = (0..65_537_usize).map(|at| (at * 31 >> 3) as u8).collect();
+    let stretch: Vec<u8> = (0..65_537_usize).map(|at| ((at * 31) >> 3) as u8).collect();
     let mut bytes = stretch.repeat(length / stretch.len() + 1);
     bytes.truncate(length);
     bytes.into()
