@@ -261,6 +261,9 @@ pub struct WorkOf {
     /// What is said of a task of a lane, which comes as the only chunk of a submission of its own.
     #[n(6)]
     pub task: Option<TaskOf>,
+    /// The branch that outputs go to.
+    #[n(7)]
+    pub branch: Option<String>,
 }
 
 /// What is said of a task.

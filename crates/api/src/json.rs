@@ -371,6 +371,9 @@ pub struct ReservationInfo {
     pub metadata: BTreeMap<String, MetaValue>,
     /// Where this attempt puts its output, if it is too large to send along: nobody else writes there.
     pub output_key: String,
+    /// The branch that outputs go to, if the submission names one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_branch: Option<String>,
     /// When the reservation ends unless it is extended (RFC 3339, UTC).
     pub until: String,
 }

@@ -87,6 +87,8 @@ pub enum ProblemCode {
     TokenStale,
     /// The address was not granted, or is linked already.
     AddressNotGranted,
+    /// The commit was given up; the branch stays as it was, and what is staged stays staged.
+    CommitAborted,
     /// Too many commits of the branch wait.
     TooManyCommits,
     /// The idempotency key was used for another request.
@@ -145,6 +147,7 @@ impl ProblemCode {
             ProblemCode::EntryUnknown => (404, "the path leads nowhere", false),
             ProblemCode::TokenStale => (409, "the staging token is not the newest", false),
             ProblemCode::AddressNotGranted => (409, "the address is not granted", false),
+            ProblemCode::CommitAborted => (409, "the commit was aborted", false),
             ProblemCode::TooManyCommits => (429, "too many commits wait", true),
             ProblemCode::IdempotencyKeyReused => (422, "the idempotency key was used before", false),
             ProblemCode::TokenInvalid => (409, "the chunk was not reserved with this token", false),
@@ -185,6 +188,7 @@ impl ProblemCode {
             ProblemCode::EntryUnknown => "entry_unknown",
             ProblemCode::TokenStale => "token_stale",
             ProblemCode::AddressNotGranted => "address_not_granted",
+            ProblemCode::CommitAborted => "commit_aborted",
             ProblemCode::TooManyCommits => "too_many_commits",
             ProblemCode::IdempotencyKeyReused => "idempotency_key_reused",
             ProblemCode::TokenInvalid => "token_invalid",

@@ -1,5 +1,6 @@
 //! What can be said on the command line.
 
+use crate::branches::args::Branches;
 use crate::exit::{CODES, Exit};
 use crate::lanes::args::Lanes;
 use crate::metadata::Pair;
@@ -8,6 +9,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
+use windlass_client::branches::ChunkFailureRule;
 use windlass_client::{Client, OnFailure, Strategy, SubmissionId, SubmissionState};
 
 /// Moves work too big to run in one go, one chunk at a time.
@@ -72,7 +74,8 @@ pub(crate) enum Command {
     ///
     /// The command gets a chunk on stdin, and WINDLASS_SUBMISSION, WINDLASS_CHUNK, WINDLASS_ATTEMPT, WINDLASS_METADATA
     /// (JSON) in its environment; for a task of a lane WINDLASS_LANE and WINDLASS_KEY, too. What it writes to stdout is the
-    /// chunk's output (of a task, nothing is kept). If it fails, the chunk is tried again,
+    /// chunk's output (of a task, nothing is kept). If the submission names an output branch, files that it leaves in the
+    /// folder WINDLASS_OUTPUTS go there, under their paths. If it fails, the chunk is tried again,
     /// with the end of its stderr as the reason. Ctrl-C finishes what runs and gives back the rest; a second one stops at
     /// once.
     Work(Work),
@@ -86,6 +89,8 @@ pub(crate) enum Command {
     Weights(Weights),
     /// Fair queues of single tasks: create them, add tasks, look at them; `work --strategy 'Lane(NAME)'` works on one
     Lanes(Lanes),
+    /// Outputs that appear all at once: put files, commit, look at what was committed, go back
+    Branches(Branches),
     /// How the server is
     Status,
     /// Print a completion script for your shell
@@ -198,9 +203,11 @@ pub(crate) struct Submit {
     /// How long the first retry waits, such as 5s or 250ms; each further one twice as long [default: 1s]
     #[arg(long = "retry-delay", value_parser = milliseconds, value_name = "TIME")]
     pub(crate) retry_delay_ms: Option<u64>,
-    /// When a chunk is out of attempts: skip the rest, or go on with it
-    #[arg(long, value_parser = on_failure, default_value = "stop", value_name = "stop|continue")]
-    pub(crate) on_failure: OnFailure,
+    /// When a chunk is out of attempts: skip the rest, or go on with it [default: stop]
+    #[arg(long, value_parser = on_failure, value_name = "stop|continue")]
+    pub(crate) on_failure: Option<OnFailure>,
+    #[command(flatten)]
+    pub(crate) output: Output,
     /// Handed to every consumer as it is
     #[arg(long, value_name = "TEXT")]
     pub(crate) opaque: Option<String>,
@@ -210,6 +217,34 @@ pub(crate) struct Submit {
     /// Wait until it is over; the exit code says how it ended
     #[arg(long)]
     pub(crate) wait: bool,
+}
+
+/// Where the outputs go, all at once.
+#[derive(Debug, Args)]
+pub(crate) struct Output {
+    /// Commit the outputs to this branch when the last chunk is done
+    #[arg(long = "output", value_name = "BRANCH")]
+    pub(crate) branch: Option<String>,
+    /// What becomes of the branch's entries: they stay, those under a prefix go, or all go
+    #[arg(long, requires = "branch", default_value = "append", value_name = "append|replace:PREFIX|exact")]
+    pub(crate) output_mode: String,
+    /// When a chunk has failed for good: commit nothing, or commit the others
+    #[arg(long, requires = "branch", value_parser = on_chunk_failure, default_value = "abort", value_name = "abort|commit-without")]
+    pub(crate) on_chunk_failure: ChunkFailureRule,
+    /// A rule that the commit must keep, such as 'entries >= 0.9 * previous'; may be given several times
+    #[arg(long = "rule", requires = "branch", value_name = "RULE")]
+    pub(crate) rules: Vec<String>,
+    /// A check that must agree to the commit, by the name that the server's settings give it; may be given several times
+    #[arg(long = "check", requires = "branch", value_name = "NAME")]
+    pub(crate) checks: Vec<String>,
+}
+
+fn on_chunk_failure(text: &str) -> Result<ChunkFailureRule, String> {
+    match text {
+        "abort" => Ok(ChunkFailureRule::Abort),
+        "commit-without" => Ok(ChunkFailureRule::CommitWithout),
+        _ => Err("it is `abort` or `commit-without`".into()),
+    }
 }
 
 /// Where the chunks come from.

@@ -43,6 +43,18 @@ impl Exit {
     }
 }
 
+impl std::fmt::Display for Exit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Exit::Refused(sentence)
+            | Exit::Usage(sentence)
+            | Exit::Unreachable(sentence)
+            | Exit::Fault(sentence) => f.write_str(sentence),
+            Exit::ReaderGone => f.write_str("nobody reads stdout any more"),
+        }
+    }
+}
+
 impl From<ClientError> for Exit {
     fn from(error: ClientError) -> Exit {
         let sentence = error.to_string();

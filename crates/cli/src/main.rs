@@ -5,6 +5,7 @@
 
 mod args;
 mod bars;
+mod branches;
 mod changing;
 mod demo;
 mod exit;
@@ -45,6 +46,7 @@ async fn main() -> ExitCode {
         Command::Top(it) => top::run(&global, it).await,
         Command::Weights(it) => weights::run(&global, it).await,
         Command::Lanes(it) => lanes::run(&global, it).await,
+        Command::Branches(it) => branches::run(&global, it).await,
         Command::Status => status::run(&global).await,
         Command::Completions { shell } => completions(shell),
     };

@@ -2,12 +2,14 @@
 
 use crate::args::{Global, List, Submissions, SubmissionsCommand};
 use crate::bars;
+use crate::branches::outcome_text;
 use crate::changing;
 use crate::exit::{Exit, print, print_json};
 use crate::metadata::Pair;
 use crate::results;
 use crate::table::{age, aligned, between, grouped, short};
 use std::time::Duration;
+use windlass_client::branches::{ChunkFailureRule, OutputInfo};
 use windlass_client::{
     BulkAction, ListQuery, OnFailure, Producer, SubmissionId, SubmissionInfo, SubmissionPage, SubmissionState,
 };
@@ -112,6 +114,8 @@ fn show(global: &Global, info: &SubmissionInfo) -> Result<(), Exit> {
         ("input", info.prefix.clone().unwrap_or_default()),
         ("attempts", format!("at most {} for a chunk; {} failed so far", info.attempts_max, info.failures)),
         ("on failure", on_failure(info)),
+        ("output", info.output.as_ref().map(output).unwrap_or_default()),
+        ("commit", info.commit.as_ref().map(outcome_text).unwrap_or_default()),
         ("rounds", info.rounds.to_string()),
     ];
     let mut text = String::new();
@@ -135,6 +139,14 @@ fn show(global: &Global, info: &SubmissionInfo) -> Result<(), Exit> {
         text.push_str(&aligned(&["CHUNK", "FAILURES", "AGE", "REASON"], &troubles));
     }
     print(text.as_bytes())
+}
+
+fn output(output: &OutputInfo) -> String {
+    let failed = match output.on_chunk_failure {
+        ChunkFailureRule::Abort => "nothing is committed",
+        ChunkFailureRule::CommitWithout => "the rest is committed",
+    };
+    format!("branch {}, {}; if a chunk has failed {failed}", output.branch, output.mode)
 }
 
 fn on_failure(info: &SubmissionInfo) -> String {

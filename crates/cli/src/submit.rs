@@ -1,6 +1,6 @@
 //! `windlass submit`: hands in work.
 
-use crate::args::{Global, Submit};
+use crate::args::{Global, Output, Submit};
 use crate::bars;
 use crate::exit::{Exit, print_json, print_line};
 use crate::submissions;
@@ -12,6 +12,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::num::NonZeroUsize;
 use std::path::Path;
 use tokio::sync::mpsc;
+use windlass_client::branches::{OutputInfo, VerifyInfo};
 use windlass_client::json::SubmitResponse;
 use windlass_client::{Blob, Chunks, ClientError, Producer, SubmissionId, SubmitRequest};
 
@@ -52,9 +53,20 @@ fn request_of(submit: &Submit) -> SubmitRequest {
         opaque: submit.opaque.as_ref().map(|text| Blob(text.clone().into_bytes())),
         attempts_max: submit.attempts_max,
         retry_delay_ms: submit.retry_delay_ms,
-        on_failure: Some(submit.on_failure),
+        on_failure: submit.on_failure,
+        output: output_of(&submit.output),
         ..SubmitRequest::default()
     }
+}
+
+fn output_of(output: &Output) -> Option<OutputInfo> {
+    let branch = output.branch.clone()?;
+    Some(OutputInfo {
+        branch,
+        mode: output.output_mode.clone(),
+        on_chunk_failure: output.on_chunk_failure,
+        verify: VerifyInfo { rules: output.rules.clone(), checks: output.checks.clone() },
+    })
 }
 
 async fn upload(

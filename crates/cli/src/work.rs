@@ -1,12 +1,14 @@
 //! `windlass work`: runs a command for each chunk.
 
 use crate::args::{Global, Work};
+use crate::branches::files_below;
 use crate::exit::Exit;
 use crate::signals::StopSignals;
 use crate::table::counted;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -75,6 +77,7 @@ async fn execute(command: Arc<str>, chunk: Chunk) -> Result<Output, Failure> {
     let metadata = serde_json::to_string(chunk.metadata())?;
     let of_task = chunk.lane().map(|lane| ("WINDLASS_LANE", lane)).into_iter();
     let of_task = of_task.chain(chunk.key().map(|key| ("WINDLASS_KEY", key)));
+    let outputs = chunk.output_branch().map(|_| tempfile::tempdir()).transpose()?;
     let mut child = Command::new("sh")
         .arg("-c")
         .arg(&*command)
@@ -83,6 +86,7 @@ async fn execute(command: Arc<str>, chunk: Chunk) -> Result<Output, Failure> {
         .env("WINDLASS_CHUNK", chunk.index().to_string())
         .env("WINDLASS_ATTEMPT", chunk.token().attempt.to_string())
         .env("WINDLASS_METADATA", metadata)
+        .envs(outputs.as_ref().map(|folder| ("WINDLASS_OUTPUTS", folder.path())))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -106,10 +110,21 @@ async fn execute(command: Arc<str>, chunk: Chunk) -> Result<Output, Failure> {
         return Ok(Output::Nothing);
     }
     if status.success() {
+        if let Some(folder) = &outputs {
+            publish(&chunk, folder.path()).await?;
+        }
         return chunk.output(stdout).await;
     }
     let (ending, reason) = (ending_of(status), last_lines(&String::from_utf8_lossy(&stderr)));
     Err(Failure::new(if reason.is_empty() { ending } else { format!("{ending}: {reason}") }))
+}
+
+/// Publishes every file below a folder under its path there.
+async fn publish(chunk: &Chunk, folder: &Path) -> Result<(), Failure> {
+    for (file, path) in files_below(folder).map_err(|exit| Failure::new(exit.to_string()))? {
+        chunk.publish(path, tokio::fs::read(&file).await?).await?;
+    }
+    Ok(())
 }
 
 /// Kills what a command has started, when it is given up.

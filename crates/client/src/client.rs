@@ -274,6 +274,16 @@ impl Call {
         self
     }
 
+    /// A header of the caller's own words.
+    pub(crate) fn header_checked(mut self, name: &str, value: &str) -> Result<Call, ClientError> {
+        let wrong = || {
+            ClientError::Setting(format!("{name}: {value:?} cannot be sent; use printable ASCII characters"))
+        };
+        let name = http::HeaderName::try_from(name).map_err(|_| wrong())?;
+        self.headers.insert(name, HeaderValue::try_from(value).map_err(|_| wrong())?);
+        Ok(self)
+    }
+
     /// Sending it twice does what sending it once does.
     pub(crate) const fn repeatable(mut self) -> Call {
         self.repeat = Repeat::Always;

@@ -18,6 +18,7 @@
 //! ```
 
 mod backoff;
+mod branch_verbs;
 mod chance;
 mod chunking;
 mod client;
@@ -33,6 +34,7 @@ mod socket;
 mod verbs;
 mod watch;
 
+pub use branch_verbs::PutEntry;
 pub use chunking::{Chunks, operations_of};
 pub use client::Client;
 pub use consumer::{Activity, Chunk, Consumer, ConsumerBuilder, Failure, Tally};
@@ -52,7 +54,7 @@ pub use windlass_api::json::{
 };
 pub use windlass_api::objects::ObjectInfo;
 pub use windlass_api::problem::{Problem, ProblemCode};
-pub use windlass_api::{explain, frames, json, lanes, overview, weights};
+pub use windlass_api::{branches, explain, frames, json, lanes, overview, weights};
 pub use windlass_core::batch::strategy::{Max, Strategy, StrategyTextError};
 pub use windlass_core::batch::submissions::{MetaValue, Metadata, OnFailure, SubmissionState};
 pub use windlass_core::branches::entries::Digest;

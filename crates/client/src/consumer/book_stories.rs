@@ -26,6 +26,7 @@ fn work_of(submission: u64, chunks: std::ops::Range<u64>) -> WorkOf {
         metadata: Metadata::new(),
         chunks: chunks.map(chunk).collect(),
         task: None,
+        branch: None,
     }
 }
 

@@ -30,6 +30,8 @@ pub(crate) struct About {
     pub(crate) input: Input,
     /// The lane and the key of a task.
     pub(crate) task: Option<(String, String)>,
+    /// The branch that outputs go to.
+    pub(crate) branch: Option<String>,
 }
 
 #[derive(Debug, PartialEq)]
@@ -54,7 +56,8 @@ impl About {
             (None, None, None) => Input::Nowhere,
         };
         let opaque = work.opaque.map(Vec::from).unwrap_or_default().into();
-        let about = About { submission: work.submission, metadata: work.metadata, opaque, input, task };
+        let (submission, metadata, branch) = (work.submission, work.metadata, work.branch);
+        let about = About { submission, metadata, opaque, input, task, branch };
         (Arc::new(about), work.chunks)
     }
 }
@@ -146,6 +149,11 @@ impl Chunk {
     /// The task's key.
     pub fn key(&self) -> Option<&str> {
         self.about.task.as_ref().map(|(_, key)| key.as_str())
+    }
+
+    /// The branch that what is published goes to, if the submission names one.
+    pub fn output_branch(&self) -> Option<&str> {
+        self.about.branch.as_deref()
     }
 
     /// The submission's metadata.

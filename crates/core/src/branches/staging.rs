@@ -155,10 +155,14 @@ impl Stage {
         })
     }
 
-    /// What is asked, for telling a repeated request from another: not what the leader looked up for it, nor the area, which
-    /// another try of the same request may name anew.
+    /// What is asked, for telling a repeated request from another: not what the leader looked up for it, nor the area and the
+    /// addresses, which another try of the same request may name anew.
     pub fn asked(&self) -> impl Encode<()> + use<'_> {
-        let changes: Vec<_> = self.changes.iter().map(|it| (&it.path, &it.entry, &it.condition)).collect();
+        let said_of = |entry: &'_ ObjectEntry| {
+            (entry.size, entry.sha256, entry.content_type.clone(), entry.metadata.clone())
+        };
+        let changes: Vec<_> =
+            self.changes.iter().map(|it| (&it.path, it.entry.as_ref().map(said_of), &it.condition)).collect();
         (&self.branch, changes)
     }
 }

@@ -63,6 +63,7 @@ fn work_of_submission(service: &Service, hand_out: &HandOut) -> (WorkOf, usize) 
         metadata: about.metadata.clone(),
         chunks: chunks_of(hand_out),
         task: None,
+        branch: about.output.as_ref().map(|rule| rule.branch.clone()),
     };
     (work, about_bytes(&about))
 }
@@ -84,6 +85,7 @@ fn work_of_task(service: &Service, hand_out: &HandOut) -> Option<(WorkOf, usize)
         metadata: Metadata::default(),
         chunks: chunks_of(hand_out),
         task: Some(TaskOf { lane, key, object }),
+        branch: None,
     };
     Some((work, bytes))
 }

@@ -128,16 +128,14 @@ pub(super) async fn entries(
     Ok(Json(service.entry_page(&branch, &query).await?))
 }
 
-/// Commits what is staged, and waits for the outcome: 201 if it is committed, 202 if it is in progress, 409 if it was aborted.
+/// Commits what is staged, and waits for the outcome: 201 if it is committed, 202 if it is still in progress.
 #[utoipa::path(
     post, path = "/v1/branches/{branch}/commits", tag = "branches", request_body = CommitBody,
     params(
         ("branch" = String, Path, description = "The branch's name, its slashes written as %2F."),
         ("Idempotency-Key" = Option<String>, Header, description = "The same key within a day gives the same commit.")
     ),
-    responses(
-        (status = 201, body = CommitOutcome), (status = 202, body = CommitOutcome), (status = 409, body = CommitOutcome)
-    )
+    responses((status = 201, body = CommitOutcome), (status = 202, body = CommitOutcome))
 )]
 pub(super) async fn commit(
     State(service): State<Service>,
@@ -145,7 +143,7 @@ pub(super) async fn commit(
     headers: HeaderMap,
     JsonBody(body): JsonBody<CommitBody>,
 ) -> Answer<impl IntoResponse> {
-    Ok(answered(service.commit(branch, body, idempotency_key(&headers)?).await?))
+    answered(service.commit(branch, body, idempotency_key(&headers)?).await?)
 }
 
 /// Lists the commits that lead to a branch's head, newest first.
@@ -170,9 +168,7 @@ pub(super) async fn log(
         ("branch" = String, Path, description = "The branch's name, its slashes written as %2F."),
         ("Idempotency-Key" = Option<String>, Header, description = "The same key within a day gives the same commit.")
     ),
-    responses(
-        (status = 201, body = CommitOutcome), (status = 202, body = CommitOutcome), (status = 409, body = CommitOutcome)
-    )
+    responses((status = 201, body = CommitOutcome), (status = 202, body = CommitOutcome))
 )]
 pub(super) async fn rollback(
     State(service): State<Service>,
@@ -180,7 +176,7 @@ pub(super) async fn rollback(
     headers: HeaderMap,
     JsonBody(body): JsonBody<RollbackBody>,
 ) -> Answer<impl IntoResponse> {
-    Ok(answered(service.roll_back(branch, body, idempotency_key(&headers)?).await?))
+    answered(service.roll_back(branch, body, idempotency_key(&headers)?).await?)
 }
 
 /// Says what differs between two versions, or what is staged.
@@ -247,11 +243,16 @@ fn request_of(text: &str) -> Answer<SubmissionId> {
     })
 }
 
-fn answered(outcome: CommitOutcome) -> (StatusCode, Json<CommitOutcome>) {
+/// A commit that was aborted is a problem: whoever asked for it wanted another outcome.
+fn answered(outcome: CommitOutcome) -> Answer<(StatusCode, Json<CommitOutcome>)> {
     let status = match outcome.state {
         CommitProgress::Committed => StatusCode::CREATED,
         CommitProgress::InProgress => StatusCode::ACCEPTED,
-        CommitProgress::Aborted => StatusCode::CONFLICT,
+        CommitProgress::Aborted => {
+            let reason = outcome.reason.unwrap_or_default();
+            let detail = format!("commit request {} was aborted: {reason}", outcome.request);
+            return Err(Refused(Problem::new(ProblemCode::CommitAborted, detail)));
+        }
     };
-    (status, Json(outcome))
+    Ok((status, Json(outcome)))
 }

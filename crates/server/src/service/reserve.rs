@@ -407,6 +407,7 @@ fn reservation_of(
         opaque: None,
         metadata: Metadata::default(),
         output_key: output_key(submission, chunk, token.attempt),
+        output_branch: None,
         until: time_text(until),
     };
     match said {
@@ -418,6 +419,7 @@ fn reservation_of(
             };
             info.opaque = (!about.opaque.is_empty()).then(|| Blob(about.opaque.to_vec()));
             info.metadata = about.metadata.clone();
+            info.output_branch = about.output.as_ref().map(|rule| rule.branch.clone());
         }
         Said::OfTask(TaskToDo { lane, key, payload }) => {
             (info.lane, info.key) = (Some(lane.clone()), Some(key.clone()));
