@@ -4,7 +4,7 @@ TOOLS := $(CURDIR)/.tools
 DENY := $(TOOLS)/bin/cargo-deny
 DENY_VERSION := 0.20.2
 
-.PHONY: help demo build test check fix bench bench-strategies bench-ten-million bench-lanes bench-opsqueue bench-peers kill
+.PHONY: help demo build test check fix bench bench-strategies bench-ten-million bench-lanes bench-branches bench-opsqueue bench-peers kill
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 18
@@ -47,6 +47,10 @@ bench-ten-million: build ## Ten million pending submissions: memory, restart; wr
 bench-lanes: build ## A hundred million tasks in a lane: memory, dispatch, restart; writes docs/benchmarks-lanes.md
 	cargo build --release -p windlass-bench
 	target/release/windlass-bench --set lanes --report docs/benchmarks-lanes.md
+
+bench-branches: build ## A branch of ten million entries: staging, commits, reading; writes docs/benchmarks-branches.md
+	cargo build --release -p windlass-bench
+	target/release/windlass-bench --set branches --report docs/benchmarks-branches.md
 
 bench-opsqueue: ## Build the driver of the peer
 	cd bench/opsqueue && cargo build --release --locked --bins -p opsqueue -p opsqueue-bench

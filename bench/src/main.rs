@@ -52,6 +52,8 @@ enum Set {
     TenMillion,
     /// `make bench-lanes`: a hundred million tasks in a lane.
     Lanes,
+    /// `make bench-branches`: a branch of ten million entries.
+    Branches,
 }
 
 impl Set {
@@ -61,6 +63,7 @@ impl Set {
             Set::Strategies => "Benchmarks: what a reserve costs",
             Set::TenMillion => "Benchmarks: ten million submissions",
             Set::Lanes => "Benchmarks: a hundred million tasks",
+            Set::Branches => "Benchmarks: a branch of ten million entries",
         }
     }
 
@@ -71,6 +74,7 @@ impl Set {
             Set::Strategies => "make bench-strategies",
             Set::TenMillion => "make bench-ten-million",
             Set::Lanes => "make bench-lanes",
+            Set::Branches => "make bench-branches",
         }
     }
 }

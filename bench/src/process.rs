@@ -118,6 +118,14 @@ impl Server {
         })
     }
 
+    /// Files of commits that were read so far.
+    pub(crate) async fn range_reads(&self) -> anyhow::Result<f64> {
+        const NAME: &str = "windlass_range_reads_total ";
+        let metrics = reqwest::get(format!("{}/metrics", self.url)).await?.text().await?;
+        let value = metrics.lines().find_map(|line| line.strip_prefix(NAME));
+        value.and_then(|value| value.parse().ok()).context("the server counts the files that it reads")
+    }
+
     fn cpu_seconds(&self) -> anyhow::Result<f64> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
         // The fields after the name in brackets; the 12th and 13th of them are user and system time in ticks.

@@ -25,7 +25,7 @@ const REQUESTS_AT_ONCE: usize = 8;
 const fn many(set: Set) -> u64 {
     match set {
         Set::Lanes => 100_000_000,
-        Set::Usual | Set::Strategies | Set::TenMillion => 1_000_000,
+        Set::Usual | Set::Strategies | Set::TenMillion | Set::Branches => 1_000_000,
     }
 }
 

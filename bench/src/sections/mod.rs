@@ -1,6 +1,7 @@
 //! The sections: what is measured, in what order.
 
 mod backlog;
+mod branches;
 mod consumers;
 mod lanes;
 mod live;
@@ -33,10 +34,12 @@ const fn sections_of(set: Set) -> &'static [&'static str] {
             "producers",
             "memory",
             "lanes",
+            "branches",
         ],
         Set::Strategies => &["in-process", "served"],
         Set::TenMillion => &["ten-million"],
         Set::Lanes => &["lanes"],
+        Set::Branches => &["branches"],
     }
 }
 
@@ -63,6 +66,7 @@ async fn run_one(name: &str, options: &Options) -> anyhow::Result<Vec<Figure>> {
         "producers" => producers::producers(options).await,
         "memory" => memory::memory(options).await,
         "lanes" => lanes::lanes(options).await,
+        "branches" => branches::branches(options).await,
         "ten-million" => memory::ten_million(options).await,
         other => anyhow::bail!("there is no section {other}"),
     }

@@ -65,6 +65,13 @@ fn describe() {
     describe_gauge!("windlass_reserves_waiting", "Reserve requests that wait for work.");
     describe_gauge!("windlass_watchers", "Those who watch submissions.");
     describe_gauge!("windlass_applied_index", "The last applied index of the log.");
+    describe_gauge!("windlass_branches", "Branches.");
+    describe_gauge!("windlass_commits_waiting", "Commits that were announced and are not performed.");
+    describe_gauge!("windlass_areas_dropped", "Staging areas whose rows are being removed.");
+    describe_counter!(
+        "windlass_range_reads_total",
+        "Files of commits (ranges and metaranges) read from the object store."
+    );
     describe_counter!("windlass_log_syncs_total", "fsyncs of the log.");
     describe_counter!("windlass_log_records_total", "Records written to the log.");
     describe_counter!("windlass_log_bytes_total", "Bytes written to the log.");
@@ -74,12 +81,26 @@ fn describe() {
     );
 }
 
+/// What is known of branches.
+#[derive(Debug, Clone, Copy)]
+pub struct BranchFigures {
+    /// How many there are.
+    pub branches: usize,
+    /// Commits that wait.
+    pub commits_waiting: usize,
+    /// Staging areas whose rows are being removed.
+    pub areas_dropped: usize,
+    /// Files of commits that were read from the object store.
+    pub range_reads: u64,
+}
+
 /// The metrics as Prometheus' text.
 pub fn render(
     status: &StatusInfo,
     order: &OrderCounters,
     watchers: u64,
     worst_lags: Vec<(String, f64)>,
+    branches: BranchFigures,
 ) -> String {
     use metrics::{counter, gauge};
     #[expect(clippy::cast_precision_loss, reason = "gauges are floating point, and exact up to 2^53")]
@@ -97,6 +118,9 @@ pub fn render(
         ("windlass_reserves_waiting", status.waiting as f64),
         ("windlass_watchers", watchers as f64),
         ("windlass_applied_index", status.applied_index as f64),
+        ("windlass_branches", branches.branches as f64),
+        ("windlass_commits_waiting", branches.commits_waiting as f64),
+        ("windlass_areas_dropped", branches.areas_dropped as f64),
     ];
     for (name, value) in values {
         gauge!(name).set(value);
@@ -108,5 +132,6 @@ pub fn render(
     counter!("windlass_log_records_total").absolute(order.log.records);
     counter!("windlass_log_bytes_total").absolute(order.log.bytes_written);
     counter!("windlass_unknown_tokens_total").absolute(order.unknown_tokens);
+    counter!("windlass_range_reads_total").absolute(branches.range_reads);
     recorder().render()
 }

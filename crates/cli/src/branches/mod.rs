@@ -68,7 +68,11 @@ fn show(global: &Global, branch: &BranchInfo) -> Result<(), Exit> {
 }
 
 fn tell(global: &Global, outcome: &CommitOutcome) -> Result<(), Exit> {
-    if global.json { print_json(outcome) } else { print(format!("{}\n", outcome_text(outcome)).as_bytes()) }
+    if global.json {
+        print_json(outcome)
+    } else {
+        print(format!("commit {}\n", outcome_text(outcome)).as_bytes())
+    }
 }
 
 async fn commit(global: &Global, client: &Client, it: Commit) -> Result<(), Exit> {

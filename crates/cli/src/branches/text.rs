@@ -36,7 +36,7 @@ pub(super) fn branch_text(it: &BranchInfo) -> String {
     let waiting: Vec<String> = it.waiting.iter().map(ToString::to_string).collect();
     let sealed = match it.sealed_areas {
         0 => String::new(),
-        areas => format!(", and {} that take nothing more", counted(areas as u64, "area")),
+        areas => format!("; more in {} that the next commits take", counted(areas as u64, "sealed area")),
     };
     let rows = [
         ("branch", it.branch.clone()),

@@ -128,7 +128,7 @@ impl Rule {
             }
         };
         let name = self.measure.name();
-        (!is_kept).then(|| format!("the rule `{self}` does not hold: {name} are {value}{against}"))
+        (!is_kept).then(|| format!("the rule `{self}` does not hold: {name} is {value}{against}"))
     }
 }
 
@@ -235,7 +235,7 @@ mod tests {
             "entries>=.95*previous".parse().unwrap_or("entries >= 0.95 * previous".parse().unwrap());
         assert_eq!(
             rule.broken_by(&now, &BEFORE).unwrap(),
-            "the rule `entries >= 0.95 * previous` does not hold: entries are 900, and the version before has 1000"
+            "the rule `entries >= 0.95 * previous` does not hold: entries is 900, and the version before has 1000"
         );
     }
 

@@ -2,6 +2,7 @@
 
 use super::Service;
 use super::batch::{page_limit, unexpected};
+use crate::metrics::BranchFigures;
 use std::collections::VecDeque;
 use tokio::sync::Mutex;
 use windlass_api::branches::{
@@ -82,6 +83,20 @@ impl Service {
         Ok(BranchPage {
             items: found.into_iter().map(|(name, branch)| self.branch_info(&name, branch)).collect(),
             next,
+        })
+    }
+
+    /// What is known of all branches.
+    pub fn branch_figures(&self) -> BranchFigures {
+        let range_reads = self.ranges().reads();
+        self.order().read(|machine| {
+            let state = machine.branches();
+            BranchFigures {
+                branches: state.len(),
+                commits_waiting: state.iter().map(|(_, branch)| branch.queue.len()).sum(),
+                areas_dropped: state.dropped().len(),
+                range_reads,
+            }
         })
     }
 
