@@ -1,0 +1,145 @@
+//! The branches: all of a commit or nothing, exact after every restart, and never stuck.
+//!
+//! `model` says naively what each entry gives, `chooser` draws what is asked, `generator` stands for the one who makes the
+//! files of commits; `sequences` says how to replay a seed that fails. `leader` tells the stories.
+
+mod chooser;
+mod generator;
+mod model;
+#[path = "../model/sequences.rs"]
+mod sequences;
+
+use chooser::Chooser;
+use model::Model;
+use std::collections::BTreeSet;
+use windlass_core::audit;
+use windlass_core::entry::{Command, Entry, EntryGroup, Outcome, Sent, Settled};
+use windlass_core::machine::Machine;
+use windlass_core::seeded::Seeded;
+use windlass_core::tables::MemoryTables;
+
+#[test]
+fn the_branches_answer_as_the_naive_model_does() {
+    sequences::run("the_branches_answer_as_the_naive_model_does", 3_000, |seed| {
+        let mut chance = Seeded::new(seed);
+        let mut play = Play::new(chance.draw());
+        for _ in 0..40 + chance.below(80) {
+            play.step();
+            if chance.below(15) == 0 {
+                play.restart();
+            }
+            if chance.below(4) == 0 {
+                play.compare_with_the_lazy_one();
+            }
+        }
+        play.commits_are_in_order();
+        play.sweep_all();
+        play.model.garbage_is_exact(play.machine.tables(), &play.linked);
+    });
+}
+
+/// A machine that is flushed after each entry, one that is flushed now and then, and the model of both.
+struct Play {
+    chooser: Chooser,
+    machine: Machine<MemoryTables>,
+    lazy: Machine<MemoryTables>,
+    model: Model,
+    /// Every address that an accepted command linked.
+    linked: BTreeSet<String>,
+}
+
+impl Play {
+    fn new(seed: u64) -> Play {
+        Play {
+            chooser: Chooser::new(seed),
+            machine: Machine::open(MemoryTables::default()),
+            lazy: Machine::open(MemoryTables::default()),
+            model: Model::default(),
+            linked: BTreeSet::new(),
+        }
+    }
+
+    fn step(&mut self) {
+        let entry = stored(self.chooser.next(&self.model, &self.machine));
+        self.apply(&entry);
+    }
+
+    fn apply(&mut self, entry: &Entry) {
+        let heads = self.heads();
+        let applied = self.machine.apply(entry.clone());
+        let expected = self.model.apply(entry);
+        assert_eq!(applied, expected, "after {entry:?}");
+        assert_eq!(self.lazy.apply(entry.clone()), applied, "flushed or not, after {entry:?}");
+        self.machine.flush();
+        audit::check(&self.machine);
+        self.model.agrees(&self.machine);
+        assert_eq!(self.machine.replies(), self.model.replies.len() as u64, "after {entry:?}");
+        let may_move_heads = matches!(entry.command, Command::Perform(_))
+            || matches!(entry.command, Command::CreateBranch(_) | Command::DeleteBranch(_));
+        assert!(may_move_heads || heads == self.heads(), "only a perform is seen, after {entry:?}");
+        self.note_links(&entry.command, &applied.outcome);
+    }
+
+    /// Commits lead from parent to parent without a gap, in the order in which they were announced.
+    fn commits_are_in_order(&self) {
+        for (name, branch) in self.machine.branches().iter() {
+            let log = self.model.log(name);
+            assert!(log.is_sorted_by(|one, next| one.request < next.request), "first come, first committed");
+            let own = log.iter().rev().take_while(|commit| commit.branch == name).count() as u64;
+            assert!(own >= branch.commits, "all commits of a branch lead to its head");
+        }
+    }
+
+    fn heads(&self) -> Vec<(String, String)> {
+        let branches = self.machine.branches().iter();
+        branches.map(|(name, branch)| (name.to_owned(), format!("{:?}", branch.head))).collect()
+    }
+
+    fn note_links(&mut self, command: &Command, outcome: &Outcome) {
+        match (command, outcome) {
+            (Command::Stage(it), Outcome::Staged { .. }) => {
+                let entries = it.changes.iter().filter_map(|change| change.entry.as_ref());
+                self.linked.extend(entries.map(|entry| entry.address.clone()));
+            }
+            (Command::Complete(it), Outcome::Settled(settled)) => {
+                let accepted = it.done.iter().zip(settled).filter(|(_, it)| **it == Settled::Accepted);
+                for (done, _) in accepted {
+                    let chunk = &self.model.submissions[&it.submission].chunks[done.chunk.0 as usize];
+                    let outputs = chunk.done.iter().flatten();
+                    self.linked.extend(outputs.map(|(_, entry)| entry.address.clone()));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The next process finds what is in the tables and nothing else.
+    fn restart(&mut self) {
+        let mut reopened = Machine::open(self.machine.tables().clone());
+        audit::check(&reopened);
+        reopened.flush();
+        assert_eq!(reopened.tables(), self.machine.tables(), "opening changes no row");
+        self.machine = reopened;
+    }
+
+    fn compare_with_the_lazy_one(&mut self) {
+        self.lazy.flush();
+        assert_eq!(self.lazy.tables(), self.machine.tables(), "same entries, same rows");
+    }
+
+    fn sweep_all(&mut self) {
+        let entry = self.chooser.entry(self.model.epoch, Command::Sweep);
+        self.apply(&entry);
+        self.compare_with_the_lazy_one();
+    }
+}
+
+/// The entry as the log gives it back.
+fn stored(entry: Entry) -> Entry {
+    let Entry { epoch, at, seed, sender, token, command } = entry;
+    let group = EntryGroup { epoch, at, seed, sender, commands: vec![Sent { token, command }] };
+    let bytes = group.to_bytes();
+    let read = EntryGroup::from_bytes(&bytes).expect("what was written is read");
+    assert_eq!(read.to_bytes(), bytes, "an entry is stored in one way only");
+    read.into_entries().next().expect("the group has one entry")
+}
