@@ -235,12 +235,12 @@ fn refusal_of_addresses(tables: &dyn Tables, it: &Stage) -> Option<Refusal> {
     })
 }
 
-fn grant_row(tables: &dyn Tables, grant: SubmissionId) -> Option<GrantRow> {
+pub(super) fn grant_row(tables: &dyn Tables, grant: SubmissionId) -> Option<GrantRow> {
     let row = tables.get(Table::Grants, &grant.key())?;
     Some(rows::decode(Table::Grants, &grant.key(), &row))
 }
 
-fn is_linked(row: &GrantRow, nth: u32) -> bool {
+pub(super) fn is_linked(row: &GrantRow, nth: u32) -> bool {
     row.linked[nth as usize / 8] & (1 << (nth % 8)) != 0
 }
 

@@ -40,37 +40,48 @@ pub(crate) fn generate<T: Tables>(
     before: impl Fn(Digest) -> Content,
     page: usize,
 ) -> Result<Perform, String> {
-    let tables = machine.tables();
-    let request = request_of(tables, id).expect("the request is there");
+    let request = request_of(machine.tables(), id).expect("the request is there");
     let branch = machine.branches().get(&request.branch).expect("a request in progress has its branch");
     let parent = branch.head.map(&before).unwrap_or_default();
-    let mut conflicts = 0;
-    let content = match request.source {
-        Source::Rollback(to) => before(to),
-        Source::Staged(through) => {
-            let areas: Vec<AreaId> =
-                branch.sealed.iter().rev().copied().filter(|area| Some(*area) <= through).collect();
-            laid_over(parent.clone(), pages(machine, &areas, page), &mut conflicts)
-        }
-        Source::Submission(submission) => {
-            let row = tables.get(Table::Abouts, &submission.key()).expect("a submission has its about row");
-            let rule = Submit::from_row(submission, &row).output.expect("what is committed has an output");
-            let base = match &rule.mode {
-                OutputMode::Append => parent.clone(),
-                OutputMode::Replace(prefix) => {
-                    parent.clone().into_iter().filter(|(path, _)| !path.starts_with(prefix)).collect()
-                }
-                OutputMode::Exact => Content::new(),
-            };
-            let content = laid_over(base, pages(machine, &[AreaId(submission)], page), &mut conflicts);
-            if rule.mode == OutputMode::Exact && conflicts > 0 {
-                return Err(format!("{conflicts} outputs have a path that another chunk gave too"));
-            }
-            content
-        }
-    };
+    let (content, conflicts) = content(machine, &request, parent.clone(), before, page);
+    if conflicts > 0 && mode_of(machine, &request) == Some(OutputMode::Exact) {
+        return Err(format!("{conflicts} outputs have a path that another chunk gave too"));
+    }
     let counts = counts_of(&content, &parent, conflicts);
     Ok(performing(id, request, branch.head, metarange_of(&content), counts))
+}
+
+/// What the commit of a request holds, and how many outputs are outdone.
+pub(crate) fn content<T: Tables>(
+    machine: &Machine<T>,
+    request: &CommitRequest,
+    mut parent: Content,
+    before: impl Fn(Digest) -> Content,
+    page: usize,
+) -> (Content, u64) {
+    match mode_of(machine, request) {
+        None | Some(OutputMode::Append) => {}
+        Some(OutputMode::Replace(prefix)) => parent.retain(|path, _| !path.starts_with(&prefix)),
+        Some(OutputMode::Exact) => parent.clear(),
+    }
+    let areas: Vec<AreaId> = match request.source {
+        Source::Rollback(to) => return (before(to), 0),
+        Source::Submission(submission) => vec![AreaId(submission)],
+        Source::Staged(through) => {
+            let branch = machine.branches().get(&request.branch).expect("the branch is there");
+            branch.sealed.iter().rev().copied().filter(|area| Some(*area) <= through).collect()
+        }
+    };
+    let mut conflicts = 0;
+    let content = laid_over(parent, pages(machine, &areas, page), &mut conflicts);
+    (content, conflicts)
+}
+
+fn mode_of<T: Tables>(machine: &Machine<T>, request: &CommitRequest) -> Option<OutputMode> {
+    let Source::Submission(submission) = request.source else { return None };
+    let row = machine.tables().get(Table::Abouts, &submission.key()).expect("a submission has its about row");
+    let rule = Submit::from_row(submission, &row).output.expect("what is committed has an output");
+    Some(rule.mode)
 }
 
 /// The command that makes a commit with this content visible.

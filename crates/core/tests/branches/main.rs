@@ -1,16 +1,23 @@
 //! The branches: all of a commit or nothing, exact after every restart, and never stuck.
 //!
 //! `model` says naively what each entry gives, `chooser` draws what is asked, `generator` stands for the one who makes the
-//! files of commits; `sequences` says how to replay a seed that fails. `leader` tells the stories.
+//! files of commits; `sequences` says how to replay a seed that fails. `leader` tells the stories of `stories` and `outputs`,
+//! and ends at every point in `crash`; `cost` counts what commands read and write.
 
 mod chooser;
+mod cost;
+mod crash;
 mod generator;
+mod leader;
 mod model;
+mod outputs;
 #[path = "../model/sequences.rs"]
 mod sequences;
+mod stories;
 
 use chooser::Chooser;
 use model::Model;
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use windlass_core::audit;
 use windlass_core::entry::{Command, Entry, EntryGroup, Outcome, Sent, Settled};
@@ -20,7 +27,8 @@ use windlass_core::tables::MemoryTables;
 
 #[test]
 fn the_branches_answer_as_the_naive_model_does() {
-    sequences::run("the_branches_answer_as_the_naive_model_does", 3_000, |seed| {
+    let reached = RefCell::new(BTreeSet::new());
+    sequences::run("the_branches_answer_as_the_naive_model_does", SEQUENCES, |seed| {
         let mut chance = Seeded::new(seed);
         let mut play = Play::new(chance.draw());
         for _ in 0..40 + chance.below(80) {
@@ -35,8 +43,65 @@ fn the_branches_answer_as_the_naive_model_does() {
         play.commits_are_in_order();
         play.sweep_all();
         play.model.garbage_is_exact(play.machine.tables(), &play.linked);
+        let mut reached = reached.borrow_mut();
+        reached.append(&mut play.reached);
+        if seed + 1 == SEQUENCES {
+            let missing = ANSWERS.iter().filter(|answer| !reached.contains(**answer));
+            assert_eq!(missing.collect::<Vec<_>>(), Vec::<&&str>::new(), "chance reaches every answer");
+        }
     });
 }
+
+const SEQUENCES: u64 = 3_000;
+
+/// What the sequences must have met, so that a chooser who asks for less is noticed.
+const ANSWERS: &[&str] = &[
+    "stage Staged",
+    "stage TokenStale",
+    "stage ConditionFailed",
+    "stage HeadMoved",
+    "stage AddressNotGranted",
+    "stage BranchUnknown",
+    "stage IdempotencyKeyReused",
+    "stage Malformed",
+    "create_branch BranchSet",
+    "create_branch BranchExists",
+    "create_branch CommitUnknown",
+    "delete_branch BranchDeleted",
+    "reset_branch BranchSet",
+    "grant Granted",
+    "grant Malformed",
+    "announce Announced",
+    "announce CommitUnknown",
+    "announce Malformed",
+    "announce IdempotencyKeyReused",
+    "note_files Noted",
+    "note_files Committed",
+    "note_files Aborted",
+    "note_files RequestUnknown",
+    "perform Committed",
+    "perform Aborted",
+    "perform NotItsTurn",
+    "abort Aborted",
+    "abort Committed",
+    "sweep Swept",
+    "complete SubmissionOver",
+    "complete AlreadyDone",
+    "complete NoSuchChunk",
+    "complete Accepted",
+    "fail AlreadyFailed",
+    "fail Accepted",
+    "cancel Cancelled",
+    "cancel SubmissionOver",
+    "retry_failed Retried",
+    "retry_failed NothingFailed",
+    "retry_failed Malformed",
+    "lead Fenced",
+    "stage Fenced",
+    "perform of a submission Committed",
+    "complete of what is sealed SubmissionOver",
+    "retry_failed without chunks Retried",
+];
 
 /// A machine that is flushed after each entry, one that is flushed now and then, and the model of both.
 struct Play {
@@ -46,6 +111,8 @@ struct Play {
     model: Model,
     /// Every address that an accepted command linked.
     linked: BTreeSet<String>,
+    /// Commands and their answers.
+    reached: BTreeSet<String>,
 }
 
 impl Play {
@@ -56,6 +123,7 @@ impl Play {
             lazy: Machine::open(MemoryTables::default()),
             model: Model::default(),
             linked: BTreeSet::new(),
+            reached: BTreeSet::new(),
         }
     }
 
@@ -66,6 +134,7 @@ impl Play {
 
     fn apply(&mut self, entry: &Entry) {
         let heads = self.heads();
+        let was_sealed = self.is_sealed(&entry.command);
         let applied = self.machine.apply(entry.clone());
         let expected = self.model.apply(entry);
         assert_eq!(applied, expected, "after {entry:?}");
@@ -78,6 +147,31 @@ impl Play {
             || matches!(entry.command, Command::CreateBranch(_) | Command::DeleteBranch(_));
         assert!(may_move_heads || heads == self.heads(), "only a perform is seen, after {entry:?}");
         self.note_links(&entry.command, &applied.outcome);
+        self.note_answer(&entry.command, &applied.outcome, was_sealed);
+    }
+
+    /// Whether it is about a submission whose commit waits.
+    fn is_sealed(&self, command: &Command) -> bool {
+        let Command::Complete(it) = command else { return false };
+        self.machine.batch().submission(it.submission).is_some_and(|it| it.commit.is_some())
+    }
+
+    fn note_answer(&mut self, command: &Command, outcome: &Outcome, was_sealed: bool) {
+        let answers: Vec<String> = match outcome {
+            Outcome::Refused(refusal) => vec![first_word(refusal)],
+            Outcome::Settled(settled) => settled.iter().map(first_word).collect(),
+            other => vec![first_word(other)],
+        };
+        let what = match (command, outcome) {
+            (Command::Perform(it), _) if it.commit.submission.is_some() => "perform of a submission",
+            (Command::Complete(_), _) if was_sealed => "complete of what is sealed",
+            (_, Outcome::Retried { chunks: 0 }) => "retry_failed without chunks",
+            _ => command.name(),
+        };
+        for answer in answers {
+            self.reached.insert(format!("{what} {answer}"));
+            self.reached.insert(format!("{} {answer}", command.name()));
+        }
     }
 
     /// Commits lead from parent to parent without a gap, in the order in which they were announced.
@@ -132,6 +226,10 @@ impl Play {
         self.apply(&entry);
         self.compare_with_the_lazy_one();
     }
+}
+
+fn first_word(answer: &impl std::fmt::Debug) -> String {
+    format!("{answer:?}").chars().take_while(|it| it.is_alphanumeric()).collect()
 }
 
 /// The entry as the log gives it back.
