@@ -162,11 +162,14 @@ impl Play {
             Outcome::Settled(settled) => settled.iter().map(first_word).collect(),
             other => vec![first_word(other)],
         };
-        let what = match (command, outcome) {
-            (Command::Perform(it), _) if it.commit.submission.is_some() => "perform of a submission",
-            (Command::Complete(_), _) if was_sealed => "complete of what is sealed",
-            (_, Outcome::Retried { chunks: 0 }) => "retry_failed without chunks",
-            _ => command.name(),
+        let what = if matches!(command, Command::Perform(it) if it.commit.submission.is_some()) {
+            "perform of a submission"
+        } else if was_sealed {
+            "complete of what is sealed"
+        } else if matches!(outcome, Outcome::Retried { chunks: 0 }) {
+            "retry_failed without chunks"
+        } else {
+            command.name()
         };
         for answer in answers {
             self.reached.insert(format!("{what} {answer}"));
@@ -190,20 +193,17 @@ impl Play {
     }
 
     fn note_links(&mut self, command: &Command, outcome: &Outcome) {
-        match (command, outcome) {
-            (Command::Stage(it), Outcome::Staged { .. }) => {
-                let entries = it.changes.iter().filter_map(|change| change.entry.as_ref());
-                self.linked.extend(entries.map(|entry| entry.address.clone()));
+        if let (Command::Stage(it), Outcome::Staged { .. }) = (command, outcome) {
+            let entries = it.changes.iter().filter_map(|change| change.entry.as_ref());
+            self.linked.extend(entries.map(|entry| entry.address.clone()));
+        }
+        if let (Command::Complete(it), Outcome::Settled(settled)) = (command, outcome) {
+            let accepted = it.done.iter().zip(settled).filter(|(_, it)| **it == Settled::Accepted);
+            for (done, _) in accepted {
+                let chunk = &self.model.submissions[&it.submission].chunks[done.chunk.0 as usize];
+                let outputs = chunk.done.iter().flatten();
+                self.linked.extend(outputs.map(|(_, entry)| entry.address.clone()));
             }
-            (Command::Complete(it), Outcome::Settled(settled)) => {
-                let accepted = it.done.iter().zip(settled).filter(|(_, it)| **it == Settled::Accepted);
-                for (done, _) in accepted {
-                    let chunk = &self.model.submissions[&it.submission].chunks[done.chunk.0 as usize];
-                    let outputs = chunk.done.iter().flatten();
-                    self.linked.extend(outputs.map(|(_, entry)| entry.address.clone()));
-                }
-            }
-            _ => {}
         }
     }
 

@@ -237,12 +237,15 @@ impl Model {
         for failed in &it.failed {
             let handed = self.handed(id)?;
             let is_there = failed.chunk.0 < handed.chunks.len() as u64;
-            settled.push(match handed.state {
-                SubmissionState::Running if is_there => self.fail_one(id, failed, &mut effects),
-                SubmissionState::Running => Settled::NoSuchChunk,
-                _ if !was_over => Settled::SubmissionOver,
-                _ if is_there => handed.after_the_end(),
-                _ => Settled::NoSuchChunk,
+            let is_running = handed.state == SubmissionState::Running;
+            settled.push(if is_running && is_there {
+                self.fail_one(id, failed, &mut effects)
+            } else if !was_over && !is_running {
+                Settled::SubmissionOver
+            } else if is_there {
+                handed.after_the_end()
+            } else {
+                Settled::NoSuchChunk
             });
         }
         effects.extend(self.seal_if_settled(id));
