@@ -8,7 +8,8 @@
 //! - Commits of a branch are performed in the order in which they were announced.
 //! - A commit's parent is the head at the moment it is performed; what it commits was sealed before and did not change since.
 //! - A request is in progress, committed, or aborted with a reason; the last two are final.
-//! - A file is noted before it is written: under its request until that is over, then in its commit or as garbage.
+//! - A file is noted before it is written: under its request until that is over, then in its commit or as garbage. A file of
+//!   the same content that another commit has is not known here.
 
 use super::entries::{Digest, problem_of_key};
 use super::state::{

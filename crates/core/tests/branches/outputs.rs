@@ -102,6 +102,26 @@ fn of_two_chunks_that_give_one_path_the_later_one_counts_and_the_other_is_garbag
 }
 
 #[test]
+fn outdone_outputs_are_garbage_also_where_one_sweep_ends_and_the_next_begins() {
+    let mut leader = Leader::new();
+    leader.is_audited = false;
+    let paths: Vec<String> = (0..1_000).map(|nth| format!("{nth:04}")).collect();
+    let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+    let submission = leader.submit(3, append());
+    for chunk in 0..3 {
+        leader.complete(submission, chunk, &paths);
+    }
+    let request = leader.request_of(submission);
+    leader.committed(request);
+    assert_eq!(leader.answer(Command::Sweep), Outcome::Swept { areas: 1 });
+    leader.restart();
+    assert_eq!(leader.answer(Command::Sweep), Outcome::Swept { areas: 0 });
+    let addresses = |chunk| (0..1_000).map(move |nth| format!("outputs/{submission}/{chunk}/1-0/{nth}"));
+    assert_eq!(leader.garbage(), addresses(0).chain(addresses(1)).collect());
+    assert!(addresses(2).all(|address| leader.is_led_to(&address)));
+}
+
+#[test]
 fn modes_append_replace_and_exact_say_what_becomes_of_what_was_there() {
     for (mode, expected) in [
         (OutputMode::Append, vec!["be/1", "nl/1", "nl/2", "nl/3"]),

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use windlass_core::branches::commits::{Abort, Announce, CommitState};
 use windlass_core::branches::listing::{From, log_of, staged_page};
 use windlass_core::branches::open::{CreateBranch, NameBranch};
-use windlass_core::branches::staging::{Condition, Grant, Stage, StageChange};
+use windlass_core::branches::staging::{Condition, Grant, Granted, Stage, StageChange};
 use windlass_core::entry::{Applied, Command, Effect, Entry, Outcome, Refusal};
 use windlass_core::ids::{SenderId, SubmissionId};
 use windlass_core::limits::{COMMITS_WAITING_MAX, STAGED_ROWS_PER_SWEEP_MAX, STAGING_AREAS_MAX};
@@ -477,4 +477,33 @@ fn a_large_area_is_swept_in_steps_and_goes_on_after_a_restart() {
     }
     assert_eq!((steps, leader.staged().len()), (2, 0));
     assert_eq!(leader.machine.tables().scan_prefix(Table::DroppedAreas, &[]).count(), 0);
+}
+
+#[test]
+fn what_a_newer_area_outdid_is_garbage_though_the_areas_of_the_commit_are_swept_in_steps() {
+    let mut leader = Leader::new();
+    leader.is_audited = false;
+    let mut areas = Vec::new();
+    for _ in 0..3 {
+        let Outcome::Granted { grant, .. } = leader.answer(Command::Grant(Grant { addresses: 900 })) else {
+            panic!("addresses are granted")
+        };
+        let addresses: Vec<String> = (0..900).map(|nth| Granted { grant, nth }.address()).collect();
+        let changes = (0..).zip(&addresses).map(|(nth, address)| putting(&format!("{nth:04}"), address));
+        leader.apply(Command::Stage(stage("main", changes.collect())));
+        let request = leader.announce("main");
+        leader.apply(aborting(request));
+        areas.push(addresses);
+    }
+    leader.commit("main");
+    let mut steps = 1;
+    while leader.answer(Command::Sweep) != (Outcome::Swept { areas: 0 }) {
+        leader.restart();
+        steps += 1;
+    }
+    assert!(steps > 2, "{steps} steps");
+    let kept = areas.pop().expect("there are three");
+    assert_eq!(leader.garbage(), areas.into_iter().flatten().collect());
+    assert!(kept.iter().all(|address| leader.is_led_to(address)));
+    assert_eq!(leader.staged(), []);
 }
