@@ -97,6 +97,16 @@ impl Window {
         if reply.digest[..] == digest { Known::Answered(reply.outcome) } else { Known::Mismatch }
     }
 
+    /// The largest token of a sender's requests without a key that the window knows.
+    pub(crate) fn newest_of(tables: &dyn Tables, sender: SenderId) -> Option<ContinuationToken> {
+        let [first, last] =
+            [u64::MIN, u64::MAX].map(|token| RequestId::of(None, sender, ContinuationToken(token)).0);
+        let range = (Bound::Included(&first[..]), Bound::Included(&last[..]));
+        let (key, _) = tables.scan(Table::Replies, range, Walk::Down).next()?;
+        let token = key[key.len() - 8..].try_into().expect("a request without a key ends with its token");
+        Some(ContinuationToken(u64::from_be_bytes(token)))
+    }
+
     pub(crate) fn open(
         &mut self,
         tables: &mut dyn Tables,

@@ -260,7 +260,8 @@ pub const BRANCHES_MAX: usize = 100_000;
 /// A message is for a person to read; a long changelog belongs into an object.
 pub const COMMIT_MESSAGE_BYTES_MAX: usize = 4_096;
 
-/// Commits of one branch that wait: each is a line of the branch's row, which every change of it writes anew.
+/// Commits of one branch that wait: each is a line of the branch's row, which every change of it writes anew. Those of
+/// submissions wait beyond it, since nobody is there to be refused.
 pub const COMMITS_WAITING_MAX: usize = 1_000;
 
 /// Staging areas of one branch: a read of what is staged looks into each of them.
@@ -284,7 +285,7 @@ pub const OUTPUTS_PER_CHUNK_MAX: usize = 1_000;
 /// Outputs in one report of several chunks, for the same reason.
 pub const OUTPUTS_PER_REPORT_MAX: usize = 4_000;
 
-/// Rows that one command removes: a few milliseconds of applying.
+/// Rows that one command removes or looks at: a few milliseconds of applying.
 pub const STAGED_ROWS_PER_SWEEP_MAX: usize = 2_000;
 
 /// Files that are noted at a time; each is some megabytes.

@@ -38,8 +38,8 @@ pub struct Machine<T> {
     tables: T,
     own: MachineRow,
     oldest_replies: Oldest,
-    /// The last sender of a request without a key, and its largest token so far.
-    newest: Option<(SenderId, ContinuationToken)>,
+    /// The last sender of a request without a key, and its largest token so far, if the window has one.
+    newest: Option<(SenderId, Option<ContinuationToken>)>,
     batch: BatchState,
     roster: Roster,
     lanes: LanesState,
@@ -128,8 +128,8 @@ impl<T: Tables> Machine<T> {
             Command::LimitLane(it) => lanes::limiting::limit_lane(lanes, tables, it),
             Command::Relevel(it) => lanes::relevel::relevel(lanes, tables, &it),
             Command::CreateBranch(ref it) => self.create_branch(&entry, it),
-            Command::DeleteBranch(it) => self.delete_branch(&it),
-            Command::ResetBranch(it) => self.reset_branch(&it),
+            Command::DeleteBranch(ref it) => self.delete_branch(&entry, it),
+            Command::ResetBranch(ref it) => self.reset_branch(&entry, it),
             Command::Grant(it) => self.grant(&it),
             Command::Stage(ref it) => self.stage(&entry, it),
             Command::Announce(ref it) => self.announce(&entry, it),
@@ -209,12 +209,13 @@ impl<T: Tables> Machine<T> {
 
     /// Whether a request without a key cannot have come before: tokens of a sender grow, and this is its largest so far.
     fn is_news(&mut self, entry: &Entry) -> bool {
-        let is_news =
-            self.newest.is_some_and(|(sender, token)| sender == entry.sender && token < entry.token);
-        if is_news || self.newest.is_none_or(|(sender, _)| sender != entry.sender) {
-            self.newest = Some((entry.sender, entry.token));
-        }
-        is_news
+        let newest = match self.newest {
+            Some((sender, token)) if sender == entry.sender => token,
+            Some(_) | None => Window::newest_of(&self.tables, entry.sender),
+        };
+        let token = Some(entry.token);
+        self.newest = Some((entry.sender, newest.max(token)));
+        newest < token
     }
 
     fn next_id(&mut self) -> SubmissionId {

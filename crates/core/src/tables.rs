@@ -72,7 +72,8 @@ pub enum Table {
     DroppedAreas = 29,
     /// (request, file): files of commits that are under way, noted before they are written.
     Generated = 30,
-    /// Objects that nothing leads to any more, by address.
+    /// Objects that nothing leads to any more, by address. Files of commits are named by their content, so that another
+    /// commit may have the same: whoever deletes one looks first.
     Garbage = 31,
 }
 

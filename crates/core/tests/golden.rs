@@ -3,6 +3,8 @@
 //! A line that changes here changes what is on people's disks. A field or command is added with a new number; the old
 //! lines stay, and must still open.
 
+#[path = "golden/branches.rs"]
+mod branches;
 #[path = "golden/lanes.rs"]
 mod lanes;
 
@@ -56,7 +58,7 @@ fn every_kind_of_row_is_stored_in_these_bytes() {
     let machine = scripted();
     audit::check(&machine);
     let lines = lines_of(&machine);
-    let elsewhere = [&[Table::Roster, Table::Weights][..], &lanes::TABLES].concat();
+    let elsewhere = [&[Table::Roster, Table::Weights][..], &lanes::TABLES, &branches::TABLES].concat();
     for table in Table::ALL.into_iter().filter(|table| !elsewhere.contains(table)) {
         assert!(
             lines.iter().any(|line| line.starts_with(&format!("{} ", table.name()))),
@@ -250,7 +252,7 @@ fn commands() -> Vec<(&'static str, Command, &'static str)> {
     let done =
         (0..).map(ChunkIndex).zip(done).map(|(chunk, output)| Done { chunk, attempt, output, entries: None });
     let failed = vec![FailedAttempt { chunk: ChunkIndex(1 << 39), attempt, reason: "it broke".into() }];
-    vec![
+    let mut all = vec![
         ("lead", Command::Lead(Lead { shard: Shard::new(513).expect("it fits ten bits") }), LEAD),
         ("submit", Command::Submit(full_submit()), SUBMIT),
         ("complete", Command::Complete(Complete { submission, done: done.collect() }), COMPLETE),
@@ -275,7 +277,9 @@ fn commands() -> Vec<(&'static str, Command, &'static str)> {
         ("relevel", Command::Relevel(lanes::full_relevel(level)), RELEVEL),
         ("submit of defaults", Command::Submit(Submit::new(1_000_000_000)), SUBMIT_OF_DEFAULTS),
         ("submit inline", Command::Submit(inline_submit()), SUBMIT_INLINE),
-    ]
+    ];
+    all.extend(branches::commands());
+    all
 }
 
 fn outcomes() -> Vec<(Outcome, &'static str)> {
@@ -318,7 +322,7 @@ fn outcomes() -> Vec<(Outcome, &'static str)> {
     ];
     all.extend(refusals.map(Outcome::Refused));
     assert_eq!(all.len(), OUTCOMES.len());
-    all.into_iter().zip(OUTCOMES.iter().copied()).collect()
+    all.into_iter().zip(OUTCOMES.iter().copied()).chain(branches::outcomes()).collect()
 }
 
 fn entry(number: u64, command: Command) -> Entry {

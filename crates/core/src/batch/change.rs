@@ -12,8 +12,8 @@ use super::end::finished;
 use super::listing::found_key;
 use super::state::{BatchState, traits_of};
 use super::submissions::{
-    Metadata, OnFailure, Submit, Traits, problem_of_attempts_max, problem_of_field, problem_of_metadata,
-    problem_of_retry_delay,
+    Metadata, OnFailure, Submit, Traits, problem_of_attempts_max, problem_of_failure, problem_of_field,
+    problem_of_metadata, problem_of_retry_delay,
 };
 use crate::entry::{Applied, Effect, Outcome, Refusal};
 use crate::ids::SubmissionId;
@@ -109,11 +109,15 @@ pub(crate) fn change(state: &mut BatchState, tables: &mut dyn Tables, it: &Chang
     if let Some(problem) = changes.problem() {
         return Applied::refused(Refusal::Malformed { problem });
     }
-    if state.submission(*id).is_none() {
+    let Some(submission) = state.submission(*id) else {
         return Applied::refused(match finished(tables, *id) {
             None => Refusal::SubmissionUnknown { submission: *id },
             Some(finished) => Refusal::SubmissionOver { submission: *id, state: finished.state },
         });
+    };
+    let on_failure = changes.on_failure.unwrap_or(submission.on_failure);
+    if let Some(problem) = problem_of_failure(submission.output, on_failure) {
+        return Applied::refused(Refusal::Malformed { problem });
     }
     let before = traits_of(tables, *id);
     let after = changes.applied_to(&before);

@@ -101,7 +101,7 @@ fn too_many_rounds(id: SubmissionId) -> Refusal {
 }
 
 /// The row of a submission that is over.
-pub(super) fn finished(tables: &dyn Tables, id: SubmissionId) -> Option<Finished> {
+pub(crate) fn finished(tables: &dyn Tables, id: SubmissionId) -> Option<Finished> {
     let row = tables.get(Table::History, &id.key())?;
     Some(rows::decode(Table::History, &id.key(), &row))
 }

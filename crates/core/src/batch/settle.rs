@@ -81,6 +81,7 @@ pub(crate) fn complete(state: &mut BatchState, tables: &mut dyn Tables, at: At, 
         return after_the_end(tables, id, it.done.iter().map(|done| done.chunk));
     };
     let (total, round) = (submission.counts.total, submission.round);
+    let is_sealed = submission.commit.is_some();
     let has_entries =
         it.done.iter().any(|done| done.entries.as_ref().is_some_and(|entries| !entries.is_empty()));
     if has_entries && submission.output.is_none() {
@@ -96,7 +97,7 @@ pub(crate) fn complete(state: &mut BatchState, tables: &mut dyn Tables, at: At, 
         settled.push(if done.chunk.0 >= total {
             Settled::NoSuchChunk
         } else {
-            complete_one(state, tables, id, total, round, done, &mut accepted, &mut were_failed)
+            complete_one(state, tables, id, total, round, is_sealed, done, &mut accepted, &mut were_failed)
         });
     }
     let mut effects = Vec::new();
@@ -119,6 +120,7 @@ fn complete_one(
     id: SubmissionId,
     total: u64,
     round: u32,
+    is_sealed: bool,
     done: Done,
     accepted: &mut Vec<ChunkIndex>,
     were_failed: &mut u64,
@@ -128,6 +130,10 @@ fn complete_one(
     if block.is_done(place) {
         state.let_go_if_full(name);
         return Settled::AlreadyDone;
+    }
+    // The outputs are being committed without this chunk, which has failed: they do not change any more.
+    if is_sealed {
+        return Settled::SubmissionOver;
     }
 
     // Nothing below can be refused.

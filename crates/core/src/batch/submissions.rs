@@ -97,13 +97,7 @@ impl Submit {
     }
 
     fn problem_of_failure(&self) -> Option<String> {
-        let rule = self.output.as_ref()?;
-        let is_wrong =
-            rule.on_chunk_failure == OnChunkFailure::CommitWithout && self.on_failure == OnFailure::Stop;
-        is_wrong.then(|| {
-            "a submission that commits without its failed chunks goes on when one fails; set `on_failure` to `continue`"
-                .into()
-        })
+        problem_of_failure(self.output.as_ref().map(|rule| rule.on_chunk_failure), self.on_failure)
     }
 
     fn problem_of_size(&self) -> Option<String> {
@@ -143,6 +137,15 @@ impl Submit {
             Input::Prefix(_) => None,
         }
     }
+}
+
+/// What is wrong with ending at a failed chunk, for outputs that are committed without it.
+pub(super) fn problem_of_failure(output: Option<OnChunkFailure>, on_failure: OnFailure) -> Option<String> {
+    let is_wrong = output == Some(OnChunkFailure::CommitWithout) && on_failure == OnFailure::Stop;
+    is_wrong.then(|| {
+        "a submission that commits without its failed chunks goes on when one fails; set `on_failure` to `continue`"
+            .into()
+    })
 }
 
 fn is_object_prefix(prefix: &str) -> bool {

@@ -1,8 +1,11 @@
 //! The audit of branches: every invariant of the room, recounted. For tests; it walks all rows.
 
-use super::commits::{CommitRequest, CommitState, Source};
-use super::staging::GrantRow;
-use super::state::{AreaId, BranchesState, commit_of, request_of};
+use super::commits::{Commit, CommitRequest, CommitState, Source};
+use super::listing::log_of;
+use super::staging::{GrantRow, Granted, grant_row, is_linked};
+use super::state::{AreaId, BranchesState, DroppedRow, commit_of, request_of, staged_of};
+use crate::batch::end::finished;
+use crate::batch::submissions::SubmissionState;
 use crate::ids::SubmissionId;
 use crate::machine::Machine;
 use crate::rows;
@@ -17,18 +20,13 @@ pub(crate) fn check<T: Tables>(machine: &Machine<T>) {
     assert_eq!(state.dropped(), reopened.dropped(), "memory holds what the rows hold of dropped areas");
     let areas = check_areas(machine);
     check_queues(machine);
-
-    let mut staged: BTreeMap<AreaId, u64> = BTreeMap::new();
-    for (key, _) in tables.scan_prefix(Table::Staged, &[]) {
-        let area = AreaId(SubmissionId::from_key(&key).expect("a staged row begins with its area"));
-        let is_of_submission = tables.get(Table::Abouts, &area.key()).is_some();
-        assert!(areas.contains(&area) || is_of_submission, "no staged row is of an area that nobody knows");
-        *staged.entry(area).or_default() += 1;
-    }
+    check_commits(machine);
+    let staged = check_staged(machine, &areas);
     for (name, branch) in state.iter() {
         let count = staged.get(&branch.open).copied().unwrap_or(0);
         assert_eq!(branch.staged, count, "branch {name} counts what its open area holds");
-        assert!(branch.head.is_none_or(|head| commit_of(tables, head).is_some()), "a head is a commit");
+        let is_empty = |area: &AreaId| !staged.contains_key(area);
+        assert!(!branch.sealed.iter().any(is_empty), "nothing is sealed for nothing");
     }
     for (key, row) in tables.scan_prefix(Table::Grants, &[]) {
         let grant: GrantRow = rows::decode(Table::Grants, &key, &row);
@@ -40,6 +38,53 @@ pub(crate) fn check<T: Tables>(machine: &Machine<T>) {
         let request = request_of(tables, id).expect("a noted file has its request");
         assert_eq!(request.state, CommitState::InProgress, "files are noted under requests in progress only");
     }
+}
+
+/// Commits lead to a head from parent to parent, in the order in which they were announced.
+fn check_commits<T: Tables>(machine: &Machine<T>) {
+    let tables = machine.tables();
+    for (name, branch) in machine.branches().iter() {
+        let log = log_of(tables, branch.head, usize::MAX);
+        let in_order = log.is_sorted_by(|(_, newer), (_, older)| newer.request > older.request);
+        assert!(in_order, "commits of {name} are performed in the order in which they were announced");
+        let is_own = |(_, commit): &&(_, Commit)| commit.branch == name;
+        let own = log.iter().take_while(is_own).count() as u64;
+        assert!(branch.commits <= own, "every commit that was made on {name} leads to its head");
+        for (id, commit) in &log {
+            let state = request_of(tables, commit.request).map(|request| request.state);
+            assert_eq!(state, Some(CommitState::Committed(*id)), "a commit answers its request");
+        }
+    }
+}
+
+/// Each staged row is of an area that somebody knows, and leads to an object of its own that is no garbage.
+fn check_staged<T: Tables>(machine: &Machine<T>, areas: &BTreeSet<AreaId>) -> BTreeMap<AreaId, u64> {
+    let tables = machine.tables();
+    let (mut staged, mut addresses) = (BTreeMap::new(), BTreeSet::new());
+    for row in tables.scan_prefix(Table::Staged, &[]) {
+        let area = AreaId(SubmissionId::from_key(&row.0).expect("a staged row begins with its area"));
+        let is_known = areas.contains(&area) || has_outputs(machine, area.0);
+        assert!(is_known, "no staged row is of an area that nobody knows");
+        *staged.entry(area).or_default() += 1;
+        let (path, Some(entry)) = staged_of(&row) else { continue };
+        if !machine.branches().dropped().contains(&area) {
+            let is_garbage = tables.get(Table::Garbage, entry.address.as_bytes()).is_some();
+            assert!(!is_garbage, "{path:?} is staged and leads to garbage");
+        }
+        if let Some(granted) = Granted::parse(&entry.address) {
+            let row = grant_row(tables, granted.grant);
+            assert!(row.is_none_or(|row| is_linked(&row, granted.nth)), "what is staged is linked");
+        }
+        assert!(addresses.insert(entry.address), "an address is linked once");
+    }
+    staged
+}
+
+/// Whether the outputs of a submission are staged: while it runs, and after it failed, for its retry.
+fn has_outputs<T: Tables>(machine: &Machine<T>, id: SubmissionId) -> bool {
+    let finished = finished(machine.tables(), id);
+    machine.batch().submission(id).is_some_and(|it| it.output.is_some())
+        || finished.is_some_and(|it| it.state == SubmissionState::Failed && it.submission.output.is_some())
 }
 
 /// Each area is in one place.
@@ -54,6 +99,10 @@ fn check_areas<T: Tables>(machine: &Machine<T>) -> BTreeSet<AreaId> {
     }
     for area in machine.branches().dropped() {
         assert!(areas.insert(*area), "area {area} was dropped and is nowhere else");
+        let row = machine.tables().get(Table::DroppedAreas, &area.key()).expect("a dropped area has its row");
+        let row: DroppedRow = rows::decode(Table::DroppedAreas, &area.key(), &row);
+        let is_there = |newer| newer > area && machine.branches().dropped().contains(newer);
+        assert!(row.newer.iter().all(is_there), "area {area} is swept before the newer ones of its commit");
     }
     areas
 }
@@ -67,6 +116,11 @@ fn check_queues<T: Tables>(machine: &Machine<T>) {
             assert!(waiting.insert(it.request), "a request waits once");
             let request = request_of(tables, it.request).expect("a commit that waits has its request");
             assert_eq!((request.branch.as_str(), &request.state), (name, &CommitState::InProgress));
+            let through = match request.source {
+                Source::Staged(through) => through,
+                Source::Submission(_) | Source::Rollback(_) => None,
+            };
+            assert_eq!(it.through, through, "the queue knows what a request takes");
             if let Source::Submission(id) = request.source {
                 let submission = machine.batch().submission(id).expect("its submission runs");
                 assert_eq!(submission.commit, Some(it.request), "the submission knows its request");

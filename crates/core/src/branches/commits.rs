@@ -8,9 +8,10 @@
 //! - Commits of a branch are performed in the order in which they were announced.
 //! - A commit's parent is the head at the moment it is performed; what it commits was sealed before and did not change since.
 //! - A request is in progress, committed, or aborted with a reason; the last two are final.
-//! - A file is noted before it is written: under its request until that is over, then in its commit or as garbage.
+//! - A file is noted before it is written: under its request until that is over, then in its commit or as garbage. A file of
+//!   the same content that another commit has is not known here.
 
-use super::entries::Digest;
+use super::entries::{Digest, problem_of_key};
 use super::state::{
     AreaId, Branch, BranchesState, DroppedRow, Waiting, commit_of, end_request, put_garbage, put_request,
     request_of,
@@ -233,7 +234,9 @@ impl Announce {
         if self.message.len() > COMMIT_MESSAGE_BYTES_MAX {
             return Some(format!("a commit's message has at most {COMMIT_MESSAGE_BYTES_MAX} bytes"));
         }
-        problem_of_metadata(&self.metadata).or_else(|| self.verify.problem())
+        problem_of_metadata(&self.metadata)
+            .or_else(|| self.verify.problem())
+            .or_else(|| problem_of_key(self.idempotency_key.as_deref()))
     }
 }
 
@@ -243,7 +246,10 @@ pub(crate) fn refusal(state: &BranchesState, tables: &dyn Tables, it: &Announce)
         return Some(Refusal::BranchUnknown { branch: it.branch.clone() });
     };
     let malformed = |problem: String| Some(Refusal::Malformed { problem });
-    if branch.queue.len() >= COMMITS_WAITING_MAX || branch.sealed.len() >= STAGING_AREAS_MAX {
+    // What is sealed can always be asked for again, and what was committed be brought back.
+    let is_to_be_sealed = it.rollback_to.is_none() && branch.staged > 0;
+    let has_too_many = is_to_be_sealed && branch.sealed.len() >= STAGING_AREAS_MAX;
+    if branch.queue.len() >= COMMITS_WAITING_MAX || has_too_many {
         return Some(Refusal::TooManyCommits { branch: it.branch.clone() });
     }
     if let Some(to) = it.rollback_to {
@@ -331,6 +337,11 @@ pub(crate) fn perform(
     if !is_its_turn || branch.head != it.commit.parent || request.branch != it.commit.branch {
         return (Applied::refused(Refusal::NotItsTurn { request: id }), None);
     }
+    if request.if_parent.is_some() && request.if_parent != branch.head {
+        let name = &request.branch;
+        let reason = format!("the head of branch `{name}` is not the parent that was asked for");
+        return abort(state, tables, Abort { request: id, reason });
+    }
 
     // Nothing below can be refused.
     tables.put(Table::Commits, it.id.as_bytes(), it.commit.to_bytes());
@@ -346,10 +357,10 @@ pub(crate) fn perform(
             let is_taken = |area: &AreaId| Some(*area) <= through;
             let taken: Vec<AreaId> = branch.sealed.iter().copied().filter(is_taken).collect();
             branch.sealed.retain(|area| !is_taken(area));
-            drop_areas(state, tables, &taken, true, &mut effects);
+            drop_areas(state, tables, &taken, Becomes::Committed, &mut effects);
         }
         Source::Submission(submission) => {
-            drop_areas(state, tables, &[AreaId(submission)], true, &mut effects);
+            drop_areas(state, tables, &[AreaId(submission)], Becomes::Committed, &mut effects);
             ends = Some(SubmissionEnds(submission));
         }
         Source::Rollback(_) => {}
@@ -389,11 +400,16 @@ pub(super) fn give_up(
     request: SubmissionId,
     reason: String,
 ) -> Vec<Effect> {
-    end_request(tables, request, CommitState::Aborted(reason));
-    forget_files(tables, request, true);
-    let mut effects = vec![Effect::CommitEnded { request }];
+    let mut effects = vec![end_aborted(tables, request, reason)];
     effects.extend(leave_line(state, branch, request));
     effects
+}
+
+/// Ends a request as aborted, whose queue is the caller's business.
+pub(super) fn end_aborted(tables: &mut dyn Tables, request: SubmissionId, reason: String) -> Effect {
+    end_request(tables, request, CommitState::Aborted(reason));
+    forget_files(tables, request, true);
+    Effect::CommitEnded { request }
 }
 
 /// Notes files that are about to be written.
@@ -419,13 +435,16 @@ fn generated_key(request: SubmissionId, address: &str) -> Vec<u8> {
     [&request.key(), address.as_bytes()].concat()
 }
 
-/// The files of a request are in its commit from now on, or garbage.
+/// The files of a request are in its commit from now on, or garbage. Another request that was given up may have noted one of
+/// the same content: what a commit holds is no garbage.
 fn forget_files(tables: &mut dyn Tables, request: SubmissionId, is_garbage: bool) {
     let keys: Vec<Vec<u8>> =
         tables.scan_prefix(Table::Generated, &request.key()).map(|(key, _)| key).collect();
     for key in keys {
         if is_garbage {
             put_garbage(tables, std::str::from_utf8(&key[8..]).expect("an address is text"));
+        } else {
+            tables.delete(Table::Garbage, &key[8..]);
         }
         tables.delete(Table::Generated, &key);
     }
@@ -460,16 +479,29 @@ fn leave_line(state: &mut BranchesState, name: &str, request: SubmissionId) -> O
     Some(Effect::CommitDue { branch: name.to_owned(), request: next })
 }
 
-/// Leaves areas to the sweep.
+/// What becomes of the objects that dropped areas lead to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Becomes {
+    /// A commit holds them, but for those that a newer one of these areas outdid.
+    Committed,
+    /// Nothing leads to them any more.
+    Garbage,
+}
+
+/// Leaves areas, oldest first, to the sweep.
 pub(super) fn drop_areas(
     state: &mut BranchesState,
     tables: &mut dyn Tables,
     areas: &[AreaId],
-    is_committed: bool,
+    becomes: Becomes,
     effects: &mut Vec<Effect>,
 ) {
-    for area in areas {
-        state.drop_area(tables, *area, DroppedRow { is_committed });
+    for (nth, area) in areas.iter().enumerate() {
+        let row = match becomes {
+            Becomes::Committed => DroppedRow { is_committed: true, newer: areas[nth + 1..].to_vec() },
+            Becomes::Garbage => DroppedRow { is_committed: false, newer: Vec::new() },
+        };
+        state.drop_area(tables, *area, &row);
     }
     if !areas.is_empty() {
         effects.push(Effect::AreasDropped);

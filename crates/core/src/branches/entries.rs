@@ -6,8 +6,8 @@
 
 use crate::ids::{ChunkIndex, SubmissionId};
 use crate::limits::{
-    BRANCH_NAME_BYTES_MAX, CONTENT_TYPE_BYTES_MAX, ENTRY_METADATA_BYTES_MAX, OBJECT_ADDRESS_BYTES_MAX,
-    PATH_BYTES_MAX,
+    BRANCH_NAME_BYTES_MAX, CONTENT_TYPE_BYTES_MAX, ENTRY_METADATA_BYTES_MAX, IDEMPOTENCY_KEY_BYTES_MAX,
+    OBJECT_ADDRESS_BYTES_MAX, PATH_BYTES_MAX,
 };
 use minicbor::bytes::ByteArray;
 use minicbor::{Decode, Encode};
@@ -169,6 +169,12 @@ pub fn problem_of_path(path: &str) -> Option<String> {
 pub fn problem_of_prefix(prefix: &str) -> Option<String> {
     let is_wrong = prefix.len() > PATH_BYTES_MAX || prefix.chars().any(char::is_control);
     is_wrong.then(|| format!("a prefix has at most {PATH_BYTES_MAX} bytes of text that can be printed"))
+}
+
+/// What is wrong with an idempotency key, as a sentence that says what to do.
+pub(super) fn problem_of_key(key: Option<&str>) -> Option<String> {
+    let is_wrong = key.is_some_and(|key| key.is_empty() || key.len() > IDEMPOTENCY_KEY_BYTES_MAX);
+    is_wrong.then(|| format!("an idempotency key has 1 to {IDEMPOTENCY_KEY_BYTES_MAX} bytes; a UUID will do"))
 }
 
 /// What is wrong with a branch's name, as a sentence that says what to do.

@@ -50,7 +50,7 @@ pub fn staged_page<'t, I: Iterator<Item = Row> + 't>(
     let mut page = StagedPage::default();
     let mut looked_at = 0;
     while let Some(path) = smallest(&mut walks) {
-        if looked_at >= limit {
+        if looked_at >= limit.max(1) {
             page.read_to = page.changes.last().map(|(path, _)| path.clone());
             return page;
         }

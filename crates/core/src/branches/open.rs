@@ -1,8 +1,9 @@
 //! Open: creating branches, deleting them, and throwing away what is staged.
 
-use super::commits::{drop_areas, give_up};
-use super::entries::{Digest, problem_of_branch_name};
-use super::state::{AreaId, Branch, BranchesState, commit_of};
+use super::commits::{Becomes, SubmissionEnds, drop_areas, end_aborted};
+use super::entries::{Digest, problem_of_branch_name, problem_of_key};
+use super::outputs::submission_of;
+use super::state::{AreaId, Branch, BranchesState, Waiting, commit_of};
 use crate::entry::{Applied, Outcome, Refusal};
 use crate::ids::SubmissionId;
 use crate::limits::BRANCHES_MAX;
@@ -34,7 +35,8 @@ pub struct NameBranch {
 
 /// Why a branch cannot be created.
 pub(crate) fn refusal(state: &BranchesState, tables: &dyn Tables, it: &CreateBranch) -> Option<Refusal> {
-    if let Some(problem) = problem_of_branch_name(&it.name) {
+    let of_key = || problem_of_key(it.idempotency_key.as_deref());
+    if let Some(problem) = problem_of_branch_name(&it.name).or_else(of_key) {
         return Some(Refusal::Malformed { problem });
     }
     if state.get(&it.name).is_some() {
@@ -63,44 +65,37 @@ pub(crate) fn create(state: &mut BranchesState, at: At, it: &CreateBranch, area:
     Applied { outcome: Outcome::BranchSet { token: AreaId(area) }, effects: Vec::new() }
 }
 
-/// Deletes a branch: what is staged is garbage, and commits that wait are aborted. Its commits stay.
+/// Why there is nothing to delete or to reset.
+pub(crate) fn refusal_of_name(state: &BranchesState, it: &NameBranch) -> Option<Refusal> {
+    let is_unknown = state.get(&it.name).is_none();
+    is_unknown.then(|| Refusal::BranchUnknown { branch: it.name.clone() })
+}
+
+/// Deletes a branch: what is staged is garbage, and commits that wait are aborted. Its commits stay. Nothing can be refused
+/// any more.
 pub(crate) fn delete(
     state: &mut BranchesState,
     tables: &mut dyn Tables,
     it: &NameBranch,
-) -> (Applied, Vec<SubmissionId>) {
-    let Some(branch) = state.get(&it.name).cloned() else {
-        return (Applied::refused(Refusal::BranchUnknown { branch: it.name.clone() }), Vec::new());
-    };
-
-    // Nothing below can be refused.
-    let requests: Vec<SubmissionId> = branch.queue.iter().map(|waiting| waiting.request).collect();
+) -> (Applied, Vec<SubmissionEnds>) {
+    let branch = state.remove(tables, &it.name);
     let (mut effects, mut ended) = (Vec::new(), Vec::new());
-    for request in requests {
-        let reason = format!("branch `{}` was deleted", it.name);
-        ended.extend(super::outputs::submission_of(tables, request));
-        effects.extend(give_up(state, tables, &it.name, request, reason));
+    for Waiting { request, .. } in &branch.queue {
+        ended.extend(submission_of(tables, *request).map(SubmissionEnds));
+        effects.push(end_aborted(tables, *request, format!("branch `{}` was deleted", it.name)));
     }
-    // Those of the branch itself; what became due while its queue was emptied is over too.
-    effects.retain(|effect| !matches!(effect, crate::effect::Effect::CommitDue { .. }));
     let areas: Vec<AreaId> = branch.areas().collect();
-    drop_areas(state, tables, &areas, false, &mut effects);
-    state.remove(tables, &it.name);
+    drop_areas(state, tables, &areas, Becomes::Garbage, &mut effects);
     (Applied { outcome: Outcome::BranchDeleted, effects }, ended)
 }
 
-/// Throws away what is staged and no commit has taken.
+/// Throws away what is staged and no commit has taken. Nothing can be refused any more.
 pub(crate) fn reset(
     state: &mut BranchesState,
     tables: &mut dyn Tables,
     it: &NameBranch,
     area: SubmissionId,
 ) -> Applied {
-    if state.get(&it.name).is_none() {
-        return Applied::refused(Refusal::BranchUnknown { branch: it.name.clone() });
-    }
-
-    // Nothing below can be refused.
     let branch = state.change(&it.name);
     let taken = branch.queue.iter().filter_map(|waiting| waiting.through).max();
     let is_taken = |area: &AreaId| Some(*area) <= taken;
@@ -109,6 +104,6 @@ pub(crate) fn reset(
     dropped.push(branch.open);
     (branch.open, branch.staged) = (AreaId(area), 0);
     let mut effects = Vec::new();
-    drop_areas(state, tables, &dropped, false, &mut effects);
+    drop_areas(state, tables, &dropped, Becomes::Garbage, &mut effects);
     Applied { outcome: Outcome::BranchSet { token: AreaId(area) }, effects }
 }

@@ -7,7 +7,9 @@
 //!   outputs visible.
 //! - The area of a submission that was cancelled is dropped; that of one that failed stays for its retry.
 
-use super::commits::{CommitRequest, CommitState, Source, SubmissionEnds, drop_areas, give_up, wait_in_line};
+use super::commits::{
+    Becomes, CommitRequest, CommitState, Source, SubmissionEnds, drop_areas, give_up, wait_in_line,
+};
 use super::entries::{
     Digest, MadeBy, ObjectEntry, problem_of_branch_name, problem_of_path, problem_of_prefix,
 };
@@ -210,18 +212,16 @@ pub(crate) fn let_go(
     branches: &mut BranchesState,
     tables: &mut dyn Tables,
     id: SubmissionId,
+    commit: Option<SubmissionId>,
     applied: &mut Applied,
 ) {
     let is_cancelled = applied.effects.iter().any(|effect| matches!(effect, Effect::Over { .. }));
     let Some(rule) = is_cancelled.then(|| about_of(tables, id).output).flatten() else { return };
-    let waiting = branches.get(&rule.branch).into_iter().flat_map(|branch| &branch.queue);
-    let request =
-        waiting.map(|waiting| waiting.request).find(|request| submission_of(tables, *request) == Some(id));
-    if let Some(request) = request {
+    if let Some(request) = commit {
         let reason = format!("submission {id} was cancelled");
         applied.effects.extend(give_up(branches, tables, &rule.branch, request, reason));
     }
-    drop_areas(branches, tables, &[AreaId(id)], false, &mut applied.effects);
+    drop_areas(branches, tables, &[AreaId(id)], Becomes::Garbage, &mut applied.effects);
 }
 
 /// The submission whose outputs a request commits.

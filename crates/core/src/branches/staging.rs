@@ -6,7 +6,7 @@
 //!   the leader looked up in the head, which must still be the head.
 //! - An address is linked once. What is granted and not linked has its bit unset in its grant's row.
 
-use super::entries::{Digest, ObjectEntry, problem_of_path};
+use super::entries::{Digest, ObjectEntry, problem_of_key, problem_of_path};
 use super::state::{AreaId, Branch, BranchesState, StagedRow, put_garbage, staged_key};
 use crate::entry::{Applied, Outcome, Refusal};
 use crate::ids::SubmissionId;
@@ -146,12 +146,15 @@ impl Stage {
             ));
         }
         let mut paths = BTreeSet::new();
-        self.changes.iter().find_map(|change| {
-            let entry_problem = || change.entry.as_ref().and_then(ObjectEntry::problem);
-            let twice = || {
-                (!paths.insert(&change.path)).then(|| format!("the path {:?} is named twice", change.path))
-            };
-            problem_of_path(&change.path).or_else(entry_problem).or_else(twice)
+        problem_of_key(self.idempotency_key.as_deref()).or_else(|| {
+            self.changes.iter().find_map(|change| {
+                let entry_problem = || change.entry.as_ref().and_then(ObjectEntry::problem);
+                let twice = || {
+                    (!paths.insert(&change.path))
+                        .then(|| format!("the path {:?} is named twice", change.path))
+                };
+                problem_of_path(&change.path).or_else(entry_problem).or_else(twice)
+            })
         })
     }
 
@@ -167,14 +170,16 @@ impl Stage {
     }
 }
 
-/// Grants addresses for uploads.
-pub(crate) fn grant(tables: &mut dyn Tables, at: At, it: &Grant, id: SubmissionId) -> Applied {
-    if it.addresses == 0 || it.addresses > ADDRESSES_PER_GRANT_MAX {
-        let problem = format!("ask for 1 to {ADDRESSES_PER_GRANT_MAX} addresses at a time");
-        return Applied::refused(Refusal::Malformed { problem });
+impl Grant {
+    /// The limit that it breaks, as a sentence that says what to do.
+    pub fn problem(&self) -> Option<String> {
+        let is_wrong = self.addresses == 0 || self.addresses > ADDRESSES_PER_GRANT_MAX;
+        is_wrong.then(|| format!("ask for 1 to {ADDRESSES_PER_GRANT_MAX} addresses at a time"))
     }
+}
 
-    // Nothing below can be refused.
+/// Grants addresses for uploads. Nothing can be refused any more.
+pub(crate) fn grant(tables: &mut dyn Tables, at: At, it: &Grant, id: SubmissionId) -> Applied {
     let linked = ByteVec::from(vec![0; it.addresses.div_ceil(8) as usize]);
     let row = GrantRow { at, addresses: it.addresses, linked };
     tables.put(Table::Grants, &id.key(), rows::encode(&row));
@@ -234,12 +239,12 @@ fn refusal_of_addresses(tables: &dyn Tables, it: &Stage) -> Option<Refusal> {
     })
 }
 
-fn grant_row(tables: &dyn Tables, grant: SubmissionId) -> Option<GrantRow> {
+pub(super) fn grant_row(tables: &dyn Tables, grant: SubmissionId) -> Option<GrantRow> {
     let row = tables.get(Table::Grants, &grant.key())?;
     Some(rows::decode(Table::Grants, &grant.key(), &row))
 }
 
-fn is_linked(row: &GrantRow, nth: u32) -> bool {
+pub(super) fn is_linked(row: &GrantRow, nth: u32) -> bool {
     row.linked[nth as usize / 8] & (1 << (nth % 8)) != 0
 }
 

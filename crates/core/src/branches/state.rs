@@ -78,7 +78,7 @@ pub struct Branch {
     /// Commits that were announced and not performed: first come, first committed.
     #[n(6)]
     pub queue: Vec<Waiting>,
-    /// How many commits lead to the head.
+    /// How many commits were made on it.
     #[n(5)]
     pub commits: u64,
 }
@@ -214,8 +214,8 @@ impl BranchesState {
     }
 
     /// Leaves an area to the sweep.
-    pub(super) fn drop_area(&mut self, tables: &mut dyn Tables, area: AreaId, row: DroppedRow) {
-        tables.put(Table::DroppedAreas, &area.key(), rows::encode(&row));
+    pub(super) fn drop_area(&mut self, tables: &mut dyn Tables, area: AreaId, row: &DroppedRow) {
+        tables.put(Table::DroppedAreas, &area.key(), rows::encode(row));
         self.dropped.insert(area);
     }
 
@@ -233,11 +233,14 @@ impl BranchesState {
 }
 
 /// The row of an area that was dropped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct DroppedRow {
     /// Whether a commit holds its entries; if not, their objects are garbage.
     #[n(0)]
     pub is_committed: bool,
+    /// Newer areas that the same commit took, oldest first: what they say of a path outdoes what this one says.
+    #[n(1)]
+    pub newer: Vec<AreaId>,
 }
 
 /// A commit.

@@ -2,8 +2,9 @@
 //!
 //! Invariants
 //! - What a commit holds is kept; every other object that a dropped area leads to is noted as garbage.
+//! - Areas are swept oldest first, so that the rows of an area's newer ones are there when it is its turn.
 
-use super::state::{AreaId, BranchesState, DroppedRow, path_of_staged, staged_of};
+use super::state::{AreaId, BranchesState, DroppedRow, path_of_staged, put_garbage, staged_key, staged_of};
 use crate::entry::{Applied, Outcome};
 use crate::limits::STAGED_ROWS_PER_SWEEP_MAX;
 use crate::rows;
@@ -14,31 +15,45 @@ pub(crate) fn sweep(state: &mut BranchesState, tables: &mut dyn Tables) -> Appli
     let mut budget = STAGED_ROWS_PER_SWEEP_MAX;
     while budget > 0 {
         let Some(area) = state.dropped().first().copied() else { break };
-        budget -= sweep_area(tables, area, budget).min(budget);
-        if budget > 0 {
-            state.forget_dropped(tables, area);
+        match sweep_area(tables, area, budget) {
+            Some(looked_at) => {
+                // An area without rows costs its own one.
+                budget = budget.saturating_sub(looked_at.max(1));
+                state.forget_dropped(tables, area);
+            }
+            None => break,
         }
     }
     let areas = state.dropped().len() as u64;
     Applied { outcome: Outcome::Swept { areas }, effects: Vec::new() }
 }
 
-/// Removes up to so many rows of an area, and says how many it removed; fewer only if there are no more.
-fn sweep_area(tables: &mut dyn Tables, area: AreaId, limit: usize) -> usize {
+/// Removes rows of an area and says how many were looked at for that; none if there are more than the budget allows.
+fn sweep_area(tables: &mut dyn Tables, area: AreaId, budget: usize) -> Option<usize> {
     let key = area.key();
     let row = tables.get(Table::DroppedAreas, &key).expect("a dropped area has its row");
     let dropped: DroppedRow = rows::decode(Table::DroppedAreas, &key, &row);
+    // Each row may be looked for in every newer area.
+    let cost = 1 + dropped.newer.len();
+    let limit = (budget / cost).max(1);
     // One more, to see whether the last row has a later one of its path.
     let found: Vec<Row> = tables.scan_prefix(Table::Staged, &key).take(limit + 1).collect();
     for (nth, row) in found.iter().enumerate().take(limit) {
-        let next = found.get(nth + 1);
-        let is_outdone = next.is_some_and(|next| path_of_staged(&next.0) == path_of_staged(&row.0));
-        if (!dropped.is_committed || is_outdone)
+        let path = path_of_staged(&row.0);
+        let is_outdone = || {
+            found.get(nth + 1).is_some_and(|next| path_of_staged(&next.0) == path)
+                || dropped.newer.iter().any(|newer| has_path(tables, *newer, path))
+        };
+        if (!dropped.is_committed || is_outdone())
             && let (_, Some(entry)) = staged_of(row)
         {
-            super::state::put_garbage(tables, &entry.address);
+            put_garbage(tables, &entry.address);
         }
         tables.delete(Table::Staged, &row.0);
     }
-    found.len().min(limit)
+    (found.len() <= limit).then_some(found.len() * cost)
+}
+
+fn has_path(tables: &dyn Tables, area: AreaId, path: &str) -> bool {
+    tables.get(Table::Staged, &staged_key(area, path, None)).is_some()
 }

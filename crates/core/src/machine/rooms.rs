@@ -26,8 +26,9 @@ impl<T: Tables> Machine<T> {
     }
 
     pub(super) fn cancel(&mut self, submission: SubmissionId) -> Applied {
+        let commit = self.batch.submission(submission).and_then(|it| it.commit);
         let mut applied = end::cancel(&mut self.batch, &mut self.tables, self.own.at, submission);
-        outputs::let_go(&mut self.branches, &mut self.tables, submission, &mut applied);
+        outputs::let_go(&mut self.branches, &mut self.tables, submission, commit, &mut applied);
         applied
     }
 
@@ -51,21 +52,29 @@ impl<T: Tables> Machine<T> {
         })
     }
 
-    pub(super) fn delete_branch(&mut self, it: &NameBranch) -> Applied {
-        let (mut applied, ended) = open::delete(&mut self.branches, &mut self.tables, it);
-        for submission in ended {
-            let ends = SubmissionEnds(submission);
-            applied.effects.push(outputs::end(&mut self.batch, &mut self.tables, self.own.at, ends));
-        }
-        applied
+    // Told twice, the next two would throw away what came in between.
+    pub(super) fn delete_branch(&mut self, entry: &Entry, it: &NameBranch) -> Applied {
+        let refusal = open::refusal_of_name(&self.branches, it);
+        self.once(entry, None, &("delete", &it.name), refusal, |machine| {
+            let (mut applied, ended) = open::delete(&mut machine.branches, &mut machine.tables, it);
+            let (batch, tables, at) = (&mut machine.batch, &mut machine.tables, machine.own.at);
+            applied.effects.extend(ended.into_iter().map(|ends| outputs::end(batch, tables, at, ends)));
+            applied
+        })
     }
 
-    pub(super) fn reset_branch(&mut self, it: &NameBranch) -> Applied {
-        let area = self.next_id();
-        open::reset(&mut self.branches, &mut self.tables, it, area)
+    pub(super) fn reset_branch(&mut self, entry: &Entry, it: &NameBranch) -> Applied {
+        let refusal = open::refusal_of_name(&self.branches, it);
+        self.once(entry, None, &("reset", &it.name), refusal, |machine| {
+            let area = machine.next_id();
+            open::reset(&mut machine.branches, &mut machine.tables, it, area)
+        })
     }
 
     pub(super) fn grant(&mut self, it: &Grant) -> Applied {
+        if let Some(problem) = it.problem() {
+            return Applied::refused(Refusal::Malformed { problem });
+        }
         let id = self.next_id();
         staging::grant(&mut self.tables, self.own.at, it, id)
     }
