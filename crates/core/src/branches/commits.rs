@@ -498,8 +498,10 @@ pub(super) fn drop_areas(
 ) {
     for (nth, area) in areas.iter().enumerate() {
         let row = match becomes {
-            Becomes::Committed => DroppedRow { is_committed: true, newer: areas[nth + 1..].to_vec() },
-            Becomes::Garbage => DroppedRow { is_committed: false, newer: Vec::new() },
+            Becomes::Committed => {
+                DroppedRow { is_committed: true, newer: areas[nth + 1..].to_vec(), swept_to: None }
+            }
+            Becomes::Garbage => DroppedRow { is_committed: false, newer: Vec::new(), swept_to: None },
         };
         state.drop_area(tables, *area, &row);
     }

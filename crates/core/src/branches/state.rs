@@ -13,6 +13,7 @@ use crate::ids::SubmissionId;
 use crate::rows;
 use crate::tables::{Row, Table, Tables};
 use crate::time::At;
+use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -241,6 +242,9 @@ pub struct DroppedRow {
     /// Newer areas that the same commit took, oldest first: what they say of a path outdoes what this one says.
     #[n(1)]
     pub newer: Vec<AreaId>,
+    /// The key of the last row that was removed: the next step goes on behind it, and does not walk over what is gone.
+    #[n(2)]
+    pub swept_to: Option<ByteVec>,
 }
 
 /// A commit.

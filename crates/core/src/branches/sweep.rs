@@ -2,13 +2,16 @@
 //!
 //! Invariants
 //! - What a commit holds is kept; every other object that a dropped area leads to is noted as garbage.
+//! - No step walks over rows that an earlier one has removed, which may lie there until the tables are compacted.
 //! - Areas are swept oldest first, so that the rows of an area's newer ones are there when it is its turn.
 
 use super::state::{AreaId, BranchesState, DroppedRow, path_of_staged, put_garbage, staged_key, staged_of};
 use crate::entry::{Applied, Outcome};
 use crate::limits::STAGED_ROWS_PER_SWEEP_MAX;
 use crate::rows;
-use crate::tables::{Row, Table, Tables};
+use crate::tables::{Row, Table, Tables, Walk, key_after_prefix};
+use minicbor::bytes::ByteVec;
+use std::ops::Bound;
 
 /// Removes the next rows. The outcome says whether there are more.
 pub(crate) fn sweep(state: &mut BranchesState, tables: &mut dyn Tables) -> Applied {
@@ -32,12 +35,12 @@ pub(crate) fn sweep(state: &mut BranchesState, tables: &mut dyn Tables) -> Appli
 fn sweep_area(tables: &mut dyn Tables, area: AreaId, budget: usize) -> Option<usize> {
     let key = area.key();
     let row = tables.get(Table::DroppedAreas, &key).expect("a dropped area has its row");
-    let dropped: DroppedRow = rows::decode(Table::DroppedAreas, &key, &row);
+    let mut dropped: DroppedRow = rows::decode(Table::DroppedAreas, &key, &row);
     // Each row may be looked for in every newer area.
     let cost = 1 + dropped.newer.len();
     let limit = (budget / cost).max(1);
     // One more, to see whether the last row has a later one of its path.
-    let found: Vec<Row> = tables.scan_prefix(Table::Staged, &key).take(limit + 1).collect();
+    let found: Vec<Row> = rows_behind(tables, area, dropped.swept_to.as_ref()).take(limit + 1).collect();
     for (nth, row) in found.iter().enumerate().take(limit) {
         let path = path_of_staged(&row.0);
         let is_outdone = || {
@@ -51,7 +54,26 @@ fn sweep_area(tables: &mut dyn Tables, area: AreaId, budget: usize) -> Option<us
         }
         tables.delete(Table::Staged, &row.0);
     }
-    (found.len() <= limit).then_some(found.len() * cost)
+    if found.len() <= limit {
+        return Some(found.len() * cost);
+    }
+    dropped.swept_to = Some(ByteVec::from(found[limit - 1].0.clone()));
+    tables.put(Table::DroppedAreas, &key, rows::encode(&dropped));
+    None
+}
+
+fn rows_behind<'t>(
+    tables: &'t dyn Tables,
+    area: AreaId,
+    swept_to: Option<&ByteVec>,
+) -> Box<dyn Iterator<Item = Row> + 't> {
+    let begin = area.key();
+    let end = key_after_prefix(&begin).expect("an id is not all ones, so something comes after its rows");
+    let begin = match swept_to {
+        Some(swept_to) => Bound::Excluded(&swept_to[..]),
+        None => Bound::Included(&begin[..]),
+    };
+    tables.scan(Table::Staged, (begin, Bound::Excluded(&end)), Walk::Up)
 }
 
 fn has_path(tables: &dyn Tables, area: AreaId, path: &str) -> bool {

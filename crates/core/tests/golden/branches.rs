@@ -4,9 +4,7 @@ use crate::{BEGIN_MS, entry, hex, lines_of, tables_of};
 use std::collections::BTreeMap;
 use windlass_core::audit;
 use windlass_core::batch::submissions::{MetaValue, Metadata, OnFailure, Submit};
-use windlass_core::branches::commits::{
-    Abort, Announce, Commit, Counts, Missing, NoteFiles, Perform, missing_of,
-};
+use windlass_core::branches::commits::{Abort, Announce, Commit, Counts, Missing, NoteFiles, Perform};
 use windlass_core::branches::entries::{Digest, MadeBy, ObjectEntry};
 use windlass_core::branches::open::{CreateBranch, NameBranch};
 use windlass_core::branches::outputs::{OnChunkFailure, OutputEntry, OutputMode, OutputRule};
@@ -299,13 +297,6 @@ fn scripted_submissions(apply: &mut impl FnMut(Command) -> Outcome) {
     apply(Command::Fail(Fail { submission: waiting, failed }));
     apply(Command::Complete(Complete { submission: cancelled, done: vec![done(0, "x")] }));
     apply(Command::Cancel(Cancel { submission: cancelled }));
-}
-
-#[test]
-fn as_many_missing_chunks_are_named_as_there_is_room_for() {
-    assert_eq!(missing_of(std::iter::empty()), None);
-    let missing = missing_of((0..5_000).map(ChunkIndex)).unwrap();
-    assert_eq!((missing.chunks, missing.first.len(), missing.first[999]), (5_000, 1_000, ChunkIndex(999)));
 }
 
 pub(crate) const TABLES: [Table; 8] = [
