@@ -248,8 +248,8 @@ async fn large(server: &Server, data: &Path, scale: &Scale) -> anyhow::Result<Ve
             unit: "×",
             bar: Bar::AtMost(2.0),
             behind: format!(
-                "{:.1} ms of {} puts : {:.1} ms of {} puts, {PUTTERS} clients",
-                busy.p99_ms, busy.puts, calm.p99_ms, calm.puts
+                "{:.1} ms (median {:.1} ms) of {} puts : {:.1} ms ({:.1} ms) of {} puts, {PUTTERS} clients",
+                busy.p99_ms, busy.median_ms, busy.puts, calm.p99_ms, calm.median_ms, calm.puts
             ),
         }
         .told(),
@@ -348,6 +348,7 @@ fn digest(number: u64, submission: SubmissionId) -> Digest {
 }
 
 struct Latencies {
+    median_ms: f64,
     p99_ms: f64,
     puts: usize,
 }
@@ -377,7 +378,8 @@ async fn put_latencies(client: &Client, meanwhile: impl Future<Output = ()>) -> 
         times_ms.extend(putter.await??);
     }
     times_ms.sort_by(f64::total_cmp);
-    Ok(Latencies { p99_ms: times_ms[times_ms.len() * 99 / 100], puts: times_ms.len() })
+    let at = |hundredth: usize| times_ms[times_ms.len() * hundredth / 100];
+    Ok(Latencies { median_ms: at(50), p99_ms: at(99), puts: times_ms.len() })
 }
 
 /// Reading a large branch after a restart: nothing of it is in memory.

@@ -427,6 +427,9 @@ pub(crate) struct Results {
     /// Pass over chunks that failed or were skipped, instead of stopping there
     #[arg(long)]
     pub(crate) skip_failed: bool,
+    /// List the output branch as if the submission were committed now
+    #[arg(long, conflicts_with_all = ["output", "skip_failed"])]
+    pub(crate) staged: bool,
 }
 
 /// A time such as 5s, in milliseconds.

@@ -2,7 +2,7 @@
 
 use crate::args::{Global, List, Submissions, SubmissionsCommand};
 use crate::bars;
-use crate::branches::outcome_text;
+use crate::branches::{self, outcome_text};
 use crate::changing;
 use crate::exit::{Exit, print, print_json};
 use crate::metadata::Pair;
@@ -33,6 +33,9 @@ pub(crate) async fn run(global: &Global, submissions: Submissions) -> Result<(),
         SubmissionsCommand::Cancel(which) => changing::run(global, client, &which, BulkAction::Cancel).await,
         SubmissionsCommand::RetryFailed(which) => {
             changing::run(global, client, &which, BulkAction::RetryFailed).await
+        }
+        SubmissionsCommand::Results(it) if it.staged => {
+            branches::preview(global, producer.client(), it.id).await
         }
         SubmissionsCommand::Results(it) => results::run(&producer, it).await,
     }

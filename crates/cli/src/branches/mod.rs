@@ -10,13 +10,13 @@ pub(crate) use transfer::files_below;
 use crate::args::Global;
 use crate::exit::{Exit, print, print_json};
 use crate::table::counted;
-use args::{Branches, BranchesCommand, Commit, Diff, Ls};
+use args::{At, Branches, BranchesCommand, Commit, Diff, Ls};
 use text::{branch_text, commit_text, diff_text, entries_text, list_text};
-use windlass_client::Client;
 use windlass_client::branches::{
     BranchInfo, BranchListQuery, CommitBody, CommitOutcome, DiffPage, DiffQuery, EntriesQuery, EntryPage,
     LogQuery, RollbackBody, StagedChange, VerifyInfo,
 };
+use windlass_client::{Client, SubmissionId};
 
 /// Rows of a page.
 const PAGE_ROWS: usize = 1_000;
@@ -85,6 +85,18 @@ async fn commit(global: &Global, client: &Client, it: Commit) -> Result<(), Exit
         wait_ms: Some(it.wait),
     };
     tell(global, &client.commit(&it.branch, &body).await?)
+}
+
+/// Lists the output branch of a submission as if that were committed now.
+pub(crate) async fn preview(global: &Global, client: &Client, id: SubmissionId) -> Result<(), Exit> {
+    let Some(output) = client.show(id).await?.output else {
+        return Err(Exit::Refused(format!(
+            "submission {id} names no output branch, so nothing of it is staged"
+        )));
+    };
+    let at = At { staged: false, at: Some(format!("submission:{id}")) };
+    let (branch, prefix) = (output.branch, String::new());
+    list(global, client, Ls { branch, prefix, recursive: true, limit: None, at }).await
 }
 
 async fn list(global: &Global, client: &Client, ls: Ls) -> Result<(), Exit> {

@@ -229,7 +229,7 @@ async fn commit(service: &Service, request: SubmissionId) {
             Err(problem) => Err(problem),
         };
         let Err(problem) = ended else { return };
-        if service.token_key().is_err() || next_is_another(service, request) {
+        if is_ending(service) || next_is_another(service, request) {
             return;
         }
         tracing::warn!(%request, %problem, "a commit could not be made; it is tried again");
@@ -246,13 +246,18 @@ fn next_is_another(service: &Service, request: SubmissionId) -> bool {
     !service.order().read(|machine| machine.branches().iter().any(|(_, branch)| is_first(branch)))
 }
 
+/// Whether somebody else goes on from here: another leader, or this server after its next start.
+fn is_ending(service: &Service) -> bool {
+    service.token_key().is_err() || service.stop().is_cancelled()
+}
+
 async fn sweep(service: &Service) {
     loop {
         match service.propose(Command::Sweep).await {
             Ok(Outcome::Swept { areas: 0 }) => return,
             Ok(_) => {}
             Err(problem) => {
-                if service.token_key().is_err() {
+                if is_ending(service) {
                     return;
                 }
                 tracing::warn!(%problem, "dropped staging areas could not be swept; they are tried again");
