@@ -407,13 +407,18 @@ async fn reading(server: &Server, scale: &Scale) -> anyhow::Result<Vec<Figure>> 
         reads.push(server.range_reads().await?);
     }
     let (cold, warm) = (reads[1] - reads[0], reads[2] - reads[1]);
-    let before = server.resident_mib()?;
     let (mut listed, mut query) = (0, EntriesQuery { limit: Some(1_000), ..EntriesQuery::default() });
+    let (mut after_a_tenth, mut most) = (f64::MAX, 0.0_f64);
     let began = Instant::now();
     loop {
         let page = server.client.entries(BRANCH, &query).await?;
-        listed += page.items.len();
+        listed += page.items.len() as u64;
         query.after = page.next;
+        let now = server.resident_mib()?;
+        if listed <= scale.entries / 10 {
+            after_a_tenth = now;
+        }
+        most = most.max(now);
         if query.after.is_none() {
             break;
         }
