@@ -436,11 +436,13 @@ async fn reading(server: &Server, scale: &Scale) -> anyhow::Result<Vec<Figure>> 
         }
         .told(),
         Figure {
-            what: format!("branches: memory that listing all {listed} entries added"),
-            value: server.peak_mib()? - before,
-            unit: "MiB",
-            bar: Bar::AtMost(192.0),
-            behind: format!("from {before:.0} MiB; {rate:.0} entries/s in pages of 1,000; up to 80 MiB are kept on purpose"),
+            what: format!("branches: memory while all {listed} entries are listed : after a tenth of them"),
+            value: most / after_a_tenth,
+            unit: "×",
+            bar: Bar::AtMost(1.25),
+            behind: format!(
+                "{most:.0} MiB at most : {after_a_tenth:.0} MiB; {rate:.0} entries/s in pages of 1,000"
+            ),
         }
         .told(),
     ])
