@@ -61,11 +61,7 @@ async fn puts_are_told_and_commits_get_through_whatever_the_store_does_to_every_
         let request =
             SubmitRequest { chunks: Some(3), output: output_to("main", "append"), ..Default::default() };
         let id = client.submit(&request).await.unwrap();
-        work(&client.clone().retrying_for(Duration::from_secs(60)), |chunk| async move {
-            chunk.publish(format!("out/{}", chunk.index()), "out").await?;
-            Ok::<_, Failure>(Output::Nothing)
-        })
-        .await;
+        work(&client.clone().retrying_for(Duration::from_secs(60)), publish_out).await;
         let info = ended(&client, id).await;
         assert_eq!(info.state.name(), "completed", "{wounds}: {info:?}");
         expected.extend((0..3).map(|nth| (format!("out/{nth}"), "out".to_owned())));
@@ -197,22 +193,39 @@ async fn a_commit_that_is_aborted_while_it_is_made_leaves_no_files_that_nobody_k
     client.create_branch("main", None).await.unwrap();
     put(&client, "main", "a", "a").await;
     commit(&client, "main", "").await;
-    put(&client, "main", "b", "b").await;
     let files_of_commits = || files(&folder.path().join("ranges")) + files(&folder.path().join("metaranges"));
     let before = files_of_commits();
-    // It first reads what its parent holds, which takes a while.
+    // Before it writes, a commit reads what its parent holds, which takes a while here.
     let server = restart_hurt(server, folder.path(), "slow_ms=300").await;
     let client = client_of(&server);
-    let body = CommitBody { wait_ms: Some(0), ..CommitBody::default() };
-    let request = client.commit("main", &body).await.unwrap().request;
+    let output = output_to("main", "append");
+    let request = SubmitRequest { chunks: Some(1), output, ..SubmitRequest::default() };
+    let id = client.submit(&request).await.unwrap();
+    let working = tokio::spawn({
+        let client = client.clone();
+        async move { work(&client, publish_out).await }
+    });
+    let request = until("the commit is announced", || async {
+        client.branch("main").await.unwrap().waiting.first().copied()
+    })
+    .await;
     let aborted = client.abort_commit(request).await.unwrap();
     assert_eq!(
         (aborted.state, aborted.reason.as_deref()),
         (CommitProgress::Aborted, Some("somebody aborted it"))
     );
-    client.reset_branch("main").await.unwrap();
     // Commits of a branch are made one after the other, so that the first is over when this one is.
     let empty = commit(&client, "main", "").await;
     assert_eq!((empty.counts.entries, files_of_commits()), (1, before));
+    working.await.unwrap();
+    assert_eq!(ended(&client, id).await.state.name(), "failed");
+    client.retry_failed(id).await.unwrap();
+    assert_eq!(ended(&client, id).await.state.name(), "completed");
+    assert_eq!(read(&client, "main", "head").await, shown([("a", "a"), ("out/0", "out")]));
     server.stop().await;
+}
+
+async fn publish_out(chunk: windlass_client::Chunk) -> Result<Output, Failure> {
+    chunk.publish(format!("out/{}", chunk.index()), "out").await?;
+    Ok(Output::Nothing)
 }

@@ -12,10 +12,10 @@ use windlass_tests::binary::{Served, free_port};
 use windlass_tests::branches::client_of;
 use windlass_tests::here::Here;
 use windlass_tests::histories::Answered::{Done, Log, Refused, Unknown, Value, Whole};
-use windlass_tests::histories::Asked::{Commit, Get, List, Put, PutIf, Remove};
+use windlass_tests::histories::Asked::{Commit, CommitInVain, Get, List, Put, PutIf, Remove, Reset};
 use windlass_tests::histories::Place::{Head, Staged};
 use windlass_tests::histories::running::{Size, run};
-use windlass_tests::histories::{Answered, Asked, History, Operation, Verdict, explain};
+use windlass_tests::histories::{Answered, Asked, History, Operation, Place, Verdict, explain};
 use windlass_tests::setting;
 
 /// Histories that come about at the same time.
@@ -38,8 +38,7 @@ fn is_explained(operations: &[Told]) -> bool {
 
 #[test]
 fn one_after_the_other_is_explained_and_so_is_what_overlaps() {
-    let put = |began, ended, value| (began, ended, Put(0, value), Done(0));
-    let commit = |began, ended, entries| (began, ended, Commit, Done(entries));
+    let put = |began, ended, value| put(began, ended, 0, value);
     assert!(is_explained(&[]));
     assert!(is_explained(&[
         put(1, 2, 1),
@@ -71,6 +70,12 @@ fn one_after_the_other_is_explained_and_so_is_what_overlaps() {
         (9, 10, Get(Head, 0), Value(1)),
         (11, 12, Get(Head, 0), Value(2)),
     ]));
+    // A commit that is aborted changes nothing, except that what it took is not thrown away.
+    for seen in [0, 1] {
+        let in_vain = (3, 20, CommitInVain, Refused);
+        let reset = (4, 5, Reset, Done(0));
+        assert!(is_explained(&[put(1, 2, 1), in_vain, reset, (21, 22, Get(Staged, 0), Value(seen))]));
+    }
     // Conditions are decided at one moment.
     assert!(is_explained(&[(1, 10, PutIf(0, 1, 0), Done(0)), (1, 10, PutIf(0, 2, 0), Refused)]));
 }
@@ -96,12 +101,27 @@ fn what_was_cut_off_may_have_happened_later_or_never() {
     assert!(!is_explained(&[cut_put, (5, 6, Get(Head, 0), Value(1))]), "nobody committed it");
 }
 
+fn put(began: u64, ended: u64, path: usize, value: u16) -> Told {
+    (began, ended, Put(path, value), Done(0))
+}
+
+fn get(began: u64, ended: u64, place: Place, value: u16) -> Told {
+    (began, ended, Get(place, 0), Value(value))
+}
+
+fn commit(began: u64, ended: u64, entries: usize) -> Told {
+    (began, ended, Commit, Done(entries))
+}
+
+fn assert_all_are_found(anomalies: &[(&str, Vec<Told>)]) {
+    for (name, operations) in anomalies {
+        assert!(!is_explained(operations), "{name}");
+    }
+}
+
 #[test]
-fn every_known_anomaly_is_found() {
-    let put = |began, ended, path, value| (began, ended, Put(path, value), Done(0));
-    let get = |began, ended, place, value| (began, ended, Get(place, 0), Value(value));
-    let commit = |began, ended, entries| (began, ended, Commit, Done(entries));
-    let anomalies: [(&str, Vec<Told>); 14] = [
+fn every_known_anomaly_of_what_is_staged_is_found() {
+    assert_all_are_found(&[
         (
             "1-3-2",
             vec![
@@ -135,6 +155,15 @@ fn every_known_anomaly_is_found() {
             ],
         ),
         ("a lost write", vec![put(1, 2, 0, 1), get(3, 4, Staged, 0)]),
+        ("a reset that was not", vec![put(1, 2, 0, 1), (3, 4, Reset, Done(0)), get(5, 6, Staged, 1)]),
+        ("two who were first", vec![(1, 9, PutIf(0, 1, 0), Done(0)), (1, 9, PutIf(0, 2, 0), Done(0))]),
+        ("a condition that held", vec![put(1, 2, 0, 1), (3, 4, PutIf(0, 2, 1), Refused)]),
+    ]);
+}
+
+#[test]
+fn every_known_anomaly_of_commits_is_found() {
+    assert_all_are_found(&[
         ("a write that its commit lost", vec![put(1, 2, 0, 1), commit(3, 4, 0), get(5, 6, Head, 0)]),
         (
             "part of a commit",
@@ -151,8 +180,10 @@ fn every_known_anomaly_is_found() {
             vec![put(1, 2, 0, 1), commit(3, 4, 1), commit(5, 6, 1), (7, 8, Asked::Log, Log(vec![2, 1]))],
         ),
         ("a commit that went away", vec![commit(1, 2, 0), (3, 4, Asked::Log, Log(vec![]))]),
-        ("two who were first", vec![(1, 9, PutIf(0, 1, 0), Done(0)), (1, 9, PutIf(0, 2, 0), Done(0))]),
-        ("a condition that held", vec![put(1, 2, 0, 1), (3, 4, PutIf(0, 2, 1), Refused)]),
+        (
+            "a commit in vain that was not",
+            vec![put(1, 2, 0, 1), (3, 4, CommitInVain, Refused), get(5, 6, Head, 1)],
+        ),
         (
             "a removal that came back",
             vec![
@@ -164,10 +195,7 @@ fn every_known_anomaly_is_found() {
                 get(11, 12, Staged, 1),
             ],
         ),
-    ];
-    for (name, operations) in anomalies {
-        assert!(!is_explained(&operations), "{name}");
-    }
+    ]);
 }
 
 /// Sizes of histories, from few callers with many operations to many with few.

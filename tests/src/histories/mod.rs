@@ -43,6 +43,10 @@ pub enum Asked {
     Remove(PathNth),
     /// Commits what is staged.
     Commit,
+    /// The same with a rule that does not hold, so that it is aborted and everything stays staged.
+    CommitInVain,
+    /// Throws away what is staged and no commit has taken.
+    Reset,
     /// What a path leads to.
     Get(Place, PathNth),
     /// What all paths lead to.
@@ -56,7 +60,7 @@ pub enum Asked {
 pub enum Answered {
     /// It is done; of a commit, with so many entries.
     Done(usize),
-    /// Its condition did not hold.
+    /// Its condition did not hold, or its rule.
     Refused,
     /// A path's value.
     Value(Value),

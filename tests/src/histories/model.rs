@@ -1,8 +1,8 @@
 //! The model: what a branch does, one step at a time.
 //!
-//! A commit has two steps: it is announced, which fixes what it holds, and performed, which makes that visible. Commits are
-//! performed in the order in which they are announced. What is read as staged is the head with everything on top that was put
-//! since, so that neither step changes it.
+//! A commit has two steps: it is announced, which fixes what it holds, and performed, which makes that visible, or aborted.
+//! Commits are performed in the order in which they are announced. What is read as staged is the head with everything on top
+//! that was put since, so that none of these steps changes it.
 
 use super::{Answered, Asked, NOTHING, Operation, Place, Value, Whole};
 
@@ -11,7 +11,7 @@ use super::{Answered, Asked, NOTHING, Operation, Place, Value, Whole};
 pub(super) enum Step {
     /// The only step, or of a commit the first.
     Act(usize),
-    /// A commit becomes visible.
+    /// A commit becomes visible, or is aborted.
     Perform(usize),
 }
 
@@ -51,6 +51,7 @@ impl Branch {
     pub(super) fn after(&self, step: Step, operation: &Operation) -> Option<Branch> {
         match step {
             Step::Act(nth) => self.after_act(nth, operation),
+            Step::Perform(nth) if operation.asked == Asked::CommitInVain => self.after_abort(nth),
             Step::Perform(nth) => self.after_perform(nth, &operation.answered),
         }
     }
@@ -65,7 +66,12 @@ impl Branch {
             (Asked::PutIf(path, value, wanted), _) => {
                 self.staged[*path] == *wanted && next.put(*path, *value)
             }
-            (Asked::Commit, _) => {
+            (Asked::Reset, _) => {
+                // What a commit has taken is its own, even if it is aborted later.
+                next.staged.clone_from(self.queue.last().map_or(&self.head, |(_, whole)| whole));
+                true
+            }
+            (Asked::Commit | Asked::CommitInVain, _) => {
                 next.queue.push((nth, self.staged.clone()));
                 true
             }
@@ -81,6 +87,15 @@ impl Branch {
     fn put(&mut self, path: usize, value: Value) -> bool {
         self.staged[path] = value;
         true
+    }
+
+    fn after_abort(&self, nth: usize) -> Option<Branch> {
+        let is_first = self.queue.first().is_some_and(|(first, _)| *first == nth);
+        is_first.then(|| {
+            let mut next = self.clone();
+            next.queue.remove(0);
+            next
+        })
     }
 
     fn after_perform(&self, nth: usize, answered: &Answered) -> Option<Branch> {

@@ -102,7 +102,9 @@ impl Run<'_> {
                 Asked::PutIf(path, value, wanted)
             }
             8 | 9 => Asked::Remove(path),
-            10..=13 => Asked::Commit,
+            10..=12 => Asked::Commit,
+            13 if chance.below(2) == 0 => Asked::CommitInVain,
+            13 => Asked::Reset,
             14..=16 => Asked::Get(place, path),
             17 | 18 => Asked::List(place),
             _ => Asked::Log,
@@ -124,7 +126,9 @@ impl Run<'_> {
         };
         let answered = match self.answer(nth, &asked).await {
             Ok(answered) => answered,
-            Err(ClientError::Problem(problem)) if problem.code == ProblemCode::PreconditionFailed => {
+            Err(ClientError::Problem(problem))
+                if matches!(problem.code, ProblemCode::PreconditionFailed | ProblemCode::CommitAborted) =>
+            {
                 Answered::Refused
             }
             Err(ClientError::Problem(problem)) if problem.code == ProblemCode::EntryUnknown => {
@@ -158,8 +162,12 @@ impl Run<'_> {
                 client.put_entry(branch, &path_of(*path), body(value), &how).await?;
             }
             Asked::Remove(path) => drop(client.remove_entry(branch, &path_of(*path)).await?),
-            Asked::Commit => {
-                let body = CommitBody { message: nth.to_string(), ..CommitBody::default() };
+            Asked::Reset => drop(client.reset_branch(branch).await?),
+            Asked::Commit | Asked::CommitInVain => {
+                let mut body = CommitBody { message: nth.to_string(), ..CommitBody::default() };
+                if *asked == Asked::CommitInVain {
+                    body.verify.rules.push("entries >= 1000000".into());
+                }
                 let outcome = client.commit(branch, &body).await?;
                 let commit = outcome.commit.filter(|_| outcome.state == CommitProgress::Committed);
                 return Ok(commit.map_or(Answered::Unknown, |it| Answered::Done(it.counts.entries as usize)));

@@ -43,7 +43,7 @@ pub fn explain(history: &History) -> Verdict {
     let (known, unknown): (Vec<usize>, Vec<usize>) = (0..history.operations.len()).partition(is_known);
     for nth in known.iter().chain(&unknown).copied().filter(|nth| says_something(&history.operations[*nth])) {
         steps.push(Step::Act(nth));
-        if history.operations[nth].asked == Asked::Commit {
+        if matches!(history.operations[nth].asked, Asked::Commit | Asked::CommitInVain) {
             steps.push(Step::Perform(nth));
         }
     }
