@@ -112,7 +112,7 @@ async fn readers_see_the_old_version_until_the_last_chunk_is_done_and_then_all_o
             Some(client.commit_info(&commit.id.to_string()).await.unwrap().parent.unwrap())
         );
         let folder = server.stop().await.unwrap();
-        let left = left_over(folder.path());
+        let left = left_over(folder.path()).await;
         assert_eq!((left.staged, left.dropped, left.noted, left.waiting), (0, 0, 0, 0), "{left:?}");
     }
 }
@@ -217,7 +217,7 @@ async fn a_submission_that_is_cancelled_or_fails_leaves_the_branch_as_it_was() {
     new.extend(shown([("half/0", "half"), ("half/1", "half"), ("half/2", "half"), ("half/3", "three")]));
     assert_eq!(read(&client, "feed", "head").await, new);
     let folder = server.stop().await.unwrap();
-    let left = left_over(folder.path());
+    let left = left_over(folder.path()).await;
     assert_eq!((left.staged, left.dropped, left.noted, left.waiting), (0, 0, 0, 0), "{left:?}");
 }
 

@@ -68,7 +68,7 @@ async fn puts_are_told_and_commits_get_through_whatever_the_store_does_to_every_
         let server = restart_hurt(server, folder.path(), "slow_ms=0").await;
         assert_eq!(read(&client_of(&server), "main", "head").await, expected, "{wounds}");
         let data = server.stop().await.unwrap();
-        let left = left_over(data.path());
+        let left = left_over(data.path()).await;
         assert_eq!((left.staged, left.dropped, left.noted, left.waiting), (0, 0, 0, 0), "{wounds}: {left:?}");
     }
 }
