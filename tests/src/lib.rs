@@ -2,7 +2,9 @@
 //! own.
 
 pub mod binary;
+pub mod branches;
 pub mod here;
+pub mod histories;
 pub mod hurt;
 pub mod lanes;
 

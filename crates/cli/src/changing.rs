@@ -67,7 +67,10 @@ async fn one(global: &Global, client: &Client, id: SubmissionId, action: &BulkAc
             if global.json {
                 return print_json(&retried);
             }
-            return print_line(&format!("{} of {id} ready again", counted(retried.chunks, "chunk")));
+            return print_line(&match retried.chunks {
+                0 => format!("every chunk of {id} is done; its commit is tried again"),
+                chunks => format!("{} of {id} ready again", counted(chunks, "chunk")),
+            });
         }
     };
     if global.json { print_json(&info) } else { print_line(&format!("{done} {id}; {}", progress(&info))) }

@@ -9,7 +9,7 @@ use crate::metadata::Pair;
 use crate::results;
 use crate::table::{age, aligned, between, grouped, short};
 use std::time::Duration;
-use windlass_client::branches::{ChunkFailureRule, OutputInfo};
+use windlass_client::branches::{ChunkFailureRule, CommitOutcome, CommitProgress, OutputInfo};
 use windlass_client::{
     BulkAction, ListQuery, OnFailure, Producer, SubmissionId, SubmissionInfo, SubmissionPage, SubmissionState,
 };
@@ -59,10 +59,17 @@ pub(crate) async fn wait(global: &Global, producer: &Producer, id: SubmissionId)
             let why = info.troubles.first().map_or_else(String::new, |trouble| {
                 format!(" at chunk {}: {}", trouble.chunk, trouble.reason)
             });
-            Err(Exit::Refused(format!(
-                "submission {id} failed{why}; see `windlass submissions show {id}`, and try again with `windlass \
-                 submissions retry-failed {id}`"
-            )))
+            let commit = info.commit.as_ref().map(|outcome| (outcome.state, outcome.reason.as_deref()));
+            let see = format!("see `windlass submissions show {id}`");
+            let again = format!("{see}, and try again with `windlass submissions retry-failed {id}`");
+            Err(Exit::Refused(match commit {
+                // What is visible is not made again.
+                Some((CommitProgress::Committed, _)) => {
+                    format!("submission {id} failed{why}, and was committed without what failed; {see}")
+                }
+                Some((_, Some(reason))) => format!("submission {id} was not committed: {reason}; {again}"),
+                Some((_, None)) | None => format!("submission {id} failed{why}; {again}"),
+            }))
         }
     }
 }
@@ -118,7 +125,7 @@ fn show(global: &Global, info: &SubmissionInfo) -> Result<(), Exit> {
         ("attempts", format!("at most {} for a chunk; {} failed so far", info.attempts_max, info.failures)),
         ("on failure", on_failure(info)),
         ("output", info.output.as_ref().map(output).unwrap_or_default()),
-        ("commit", info.commit.as_ref().map(outcome_text).unwrap_or_default()),
+        ("commit", info.commit.as_ref().map(commit).unwrap_or_default()),
         ("rounds", info.rounds.to_string()),
     ];
     let mut text = String::new();
@@ -149,7 +156,19 @@ fn output(output: &OutputInfo) -> String {
         ChunkFailureRule::Abort => "nothing is committed",
         ChunkFailureRule::CommitWithout => "the rest is committed",
     };
-    format!("branch {}, {}; if a chunk has failed {failed}", output.branch, output.mode)
+    let mut text = format!("branch {}, {}; if a chunk has failed {failed}", output.branch, output.mode);
+    for (name, values) in [("rules", &output.verify.rules), ("checks", &output.verify.checks)] {
+        if !values.is_empty() {
+            text.push_str(&format!("; {name}: {}", values.join(", ")));
+        }
+    }
+    text
+}
+
+/// What became of the commit, behind that word.
+fn commit(outcome: &CommitOutcome) -> String {
+    let text = outcome_text(outcome);
+    text.strip_prefix("commit ").map(str::to_owned).unwrap_or(text)
 }
 
 fn on_failure(info: &SubmissionInfo) -> String {

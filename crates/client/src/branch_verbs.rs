@@ -19,7 +19,8 @@ use windlass_api::branches::{
     RollbackBody, StageRequest, StagedChange, StagedResponse, TokenRequest, TokenResponse,
 };
 use windlass_api::json::WaitQuery;
-use windlass_api::problem::ProblemCode;
+use windlass_api::problem::{Problem, ProblemCode};
+use windlass_core::branches::entries::{problem_of_branch_name, problem_of_path};
 use windlass_core::ids::SubmissionId;
 
 /// How long the server waits for a commit if the caller does not say.
@@ -58,23 +59,22 @@ impl Client {
 
     /// A branch as it is now.
     pub async fn branch(&self, branch: &str) -> Result<BranchInfo, ClientError> {
-        self.json(self.call(Method::GET, &["branches", branch])).await
+        self.json(self.branch_call(Method::GET, branch, &[])?).await
     }
 
     /// Deletes a branch with what is staged on it. Its commits can still be read.
     pub async fn delete_branch(&self, branch: &str) -> Result<(), ClientError> {
-        self.bytes(self.call(Method::DELETE, &["branches", branch])).await.map(drop)
+        self.bytes(self.branch_call(Method::DELETE, branch, &[])?).await.map(drop)
     }
 
     /// Throws away what is staged on a branch and no commit has taken.
     pub async fn reset_branch(&self, branch: &str) -> Result<BranchInfo, ClientError> {
-        self.json(self.call(Method::POST, &["branches", branch, "reset"])).await
+        self.json(self.branch_call(Method::POST, branch, &["reset"])?).await
     }
 
     /// The newest staging token, and so many addresses to upload to.
     pub async fn staging_token(&self, branch: &str, addresses: u32) -> Result<TokenResponse, ClientError> {
-        self.json(self.call(Method::POST, &["branches", branch, "token"]).json(&TokenRequest { addresses }))
-            .await
+        self.json(self.branch_call(Method::POST, branch, &["token"])?.json(&TokenRequest { addresses })).await
     }
 
     /// Stages entries whose objects were uploaded, and removals: all of them, or none. A token that is not the newest any more
@@ -87,7 +87,7 @@ impl Client {
     ) -> Result<StagedResponse, ClientError> {
         let (key, mut request) = (chance::random_name(), StageRequest { token, changes });
         for _ in 0..STALE_TOKENS_MAX {
-            let call = self.call(Method::POST, &["branches", branch, "entries"]).json(&request);
+            let call = self.branch_call(Method::POST, branch, &["entries"])?.json(&request);
             match self.json(call.header("idempotency-key", &key).repeatable()).await {
                 Err(ClientError::Problem(problem)) if problem.code == ProblemCode::TokenStale => {
                     request.token = problem.newest_token;
@@ -106,7 +106,7 @@ impl Client {
         body: Bytes,
         put: &PutEntry,
     ) -> Result<StagedResponse, ClientError> {
-        let call = self.call(Method::PUT, &object_path(branch, path)).bytes(body);
+        let call = self.object_call(Method::PUT, branch, path)?.bytes(body);
         self.json(keyed(described(call, put)?)).await
     }
 
@@ -119,8 +119,7 @@ impl Client {
         stream: impl Stream<Item = Result<Bytes, E>> + Send + 'static,
         put: &PutEntry,
     ) -> Result<StagedResponse, ClientError> {
-        let call =
-            self.call(Method::PUT, &object_path(branch, path)).header("content-length", &size.to_string());
+        let call = self.object_call(Method::PUT, branch, path)?.header("content-length", &size.to_string());
         let call = described(call, put)?.waiting(Duration::from_secs(size / STREAM_BYTES_PER_SECOND_MIN));
         let body = self.send_stream(&call, reqwest::Body::wrap_stream(stream)).await?;
         serde_json::from_slice(&body)
@@ -129,12 +128,12 @@ impl Client {
 
     /// Stages the removal of a path.
     pub async fn remove_entry(&self, branch: &str, path: &str) -> Result<StagedResponse, ClientError> {
-        self.json(keyed(self.call(Method::DELETE, &object_path(branch, path)))).await
+        self.json(keyed(self.object_call(Method::DELETE, branch, path)?)).await
     }
 
     /// The bytes that a path leads to. `at` says where: see [`AtQuery::at`].
     pub async fn get_entry(&self, branch: &str, path: &str, at: &AtQuery) -> Result<Bytes, ClientError> {
-        self.bytes(self.call(Method::GET, &object_path(branch, path)).query(at).header("accept", "*/*")).await
+        self.bytes(self.object_call(Method::GET, branch, path)?.query(at).header("accept", "*/*")).await
     }
 
     /// The same as they arrive.
@@ -144,14 +143,14 @@ impl Client {
         path: &str,
         at: &AtQuery,
     ) -> Result<ObjectBody, ClientError> {
-        let call = self.call(Method::GET, &object_path(branch, path)).query(at).header("accept", "*/*");
+        let call = self.object_call(Method::GET, branch, path)?.query(at).header("accept", "*/*");
         let response = self.open_once(&call).await?;
         Ok(ObjectBody { size: response.content_length(), stream: self.pieces(response).boxed() })
     }
 
     /// A page of a branch's entries, in the order of their paths' bytes.
     pub async fn entries(&self, branch: &str, query: &EntriesQuery) -> Result<EntryPage, ClientError> {
-        self.json(self.call(Method::GET, &["branches", branch, "entries"]).query(query)).await
+        self.json(self.branch_call(Method::GET, branch, &["entries"])?.query(query)).await
     }
 
     /// Commits what is staged, and waits for the outcome as long as the body says.
@@ -167,14 +166,14 @@ impl Client {
         key: &str,
     ) -> Result<CommitOutcome, ClientError> {
         let wait = Duration::from_millis(body.wait_ms.unwrap_or(COMMIT_WAIT_MS));
-        let call = self.call(Method::POST, &["branches", branch, "commits"]).json(body).waiting(wait);
+        let call = self.branch_call(Method::POST, branch, &["commits"])?.json(body).waiting(wait);
         self.json(call.header("idempotency-key", key).repeatable()).await
     }
 
     /// Makes a commit with what an earlier one held, and waits for the outcome.
     pub async fn roll_back(&self, branch: &str, body: &RollbackBody) -> Result<CommitOutcome, ClientError> {
         let wait = Duration::from_millis(body.wait_ms.unwrap_or(COMMIT_WAIT_MS));
-        let call = self.call(Method::POST, &["branches", branch, "rollback"]).json(body).waiting(wait);
+        let call = self.branch_call(Method::POST, branch, &["rollback"])?.json(body).waiting(wait);
         self.json(keyed(call)).await
     }
 
@@ -201,17 +200,32 @@ impl Client {
 
     /// The commits that lead to a branch's head, newest first.
     pub async fn commits(&self, branch: &str, query: &LogQuery) -> Result<CommitPage, ClientError> {
-        self.json(self.call(Method::GET, &["branches", branch, "commits"]).query(query)).await
+        self.json(self.branch_call(Method::GET, branch, &["commits"])?.query(query)).await
+    }
+
+    fn branch_call(&self, method: Method, branch: &str, rest: &[&str]) -> Result<Call, ClientError> {
+        refuse(problem_of_branch_name(branch))?;
+        Ok(self.call(method, &[&["branches", branch], rest].concat()))
+    }
+
+    fn object_call(&self, method: Method, branch: &str, path: &str) -> Result<Call, ClientError> {
+        refuse(problem_of_path(path))?;
+        let rest: Vec<&str> = std::iter::once("objects").chain(path.split('/')).collect();
+        self.branch_call(method, branch, &rest)
     }
 
     /// What differs between two versions, or what is staged.
     pub async fn diff(&self, branch: &str, query: &DiffQuery) -> Result<DiffPage, ClientError> {
-        self.json(self.call(Method::GET, &["branches", branch, "diff"]).query(query)).await
+        self.json(self.branch_call(Method::GET, branch, &["diff"])?.query(query)).await
     }
 }
 
-fn object_path<'a>(branch: &'a str, path: &'a str) -> Vec<&'a str> {
-    ["branches", branch, "objects"].into_iter().chain(path.split('/')).collect()
+/// An address cannot carry every text: `..` would lead elsewhere, and line ends would be left out. What the server would
+/// refuse is refused before it becomes something else on its way.
+fn refuse(problem: Option<String>) -> Result<(), ClientError> {
+    problem.map_or(Ok(()), |problem| {
+        Err(ClientError::Problem(Problem::new(ProblemCode::InvalidRequest, problem)))
+    })
 }
 
 fn keyed(call: Call) -> Call {

@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`folder`] is where everything lies, [`log`] is what is fsynced, [`tables`] are the rows that the
 //! machine keeps, [`snapshot`] is all rows in one file, [`objects`] is where chunks' bytes are, [`ranges`] is
-//! what branches have committed, [`fault`] is what can go wrong.
+//! what branches have committed, [`fault`] is what can go wrong, [`steps`] is where tests have the process end.
 //!
 //! Invariants
 //! - What was acknowledged as durable is there after a crash, or opening refuses with a sentence that says where.
@@ -15,5 +15,6 @@ pub mod objects;
 mod overlay;
 pub mod ranges;
 pub mod snapshot;
+pub mod steps;
 mod table_options;
 pub mod tables;

@@ -94,7 +94,7 @@ pub(crate) struct Put {
     pub(crate) branch: String,
     /// The file or folder; `-` reads stdin
     pub(crate) file: PathBuf,
-    /// The path [default: the file's name; of a folder, its files are put beside each other]
+    /// The path, of a folder that of the folder [default: the file's name; files of a folder go to the top]
     pub(crate) path: Option<String>,
     /// What kind of bytes they are, such as text/csv
     #[arg(long, value_name = "TYPE", default_value = "", hide_default_value = true)]

@@ -192,9 +192,11 @@ async fn diff(global: &Global, client: &Client, it: Diff) -> Result<(), Exit> {
     let mut query =
         DiffQuery { from: it.from, to: it.to, prefix: it.prefix, after: None, limit: Some(PAGE_ROWS) };
     let mut whole = DiffPage { items: Vec::new(), next: None };
+    let mut is_same = true;
     loop {
         let page = client.diff(&it.branch, &query).await?;
         query.after = page.next;
+        is_same &= page.items.is_empty();
         if global.json {
             whole.items.extend(page.items);
         } else {
@@ -204,5 +206,11 @@ async fn diff(global: &Global, client: &Client, it: Diff) -> Result<(), Exit> {
             break;
         }
     }
-    if global.json { print_json(&whole) } else { Ok(()) }
+    if global.json {
+        return print_json(&whole);
+    }
+    if is_same {
+        eprintln!("nothing differs");
+    }
+    Ok(())
 }

@@ -81,6 +81,9 @@ async fn put_folder(
     how: &PutEntry,
 ) -> Result<(), Exit> {
     let files = files_below(folder)?;
+    // A folder is put as one, whether or not its path ends with a slash.
+    let prefix =
+        if prefix.is_empty() || prefix.ends_with('/') { prefix.to_owned() } else { format!("{prefix}/") };
     let bar = bars::upload();
     let (mut count, mut bytes) = (0, 0);
     let puts = stream::iter(files).map(|(file, name)| {
@@ -94,11 +97,9 @@ async fn put_folder(
         bar.set_message(format!("staged {}, {}", counted(count, "file"), HumanBytes(bytes)));
     }
     bar.finish_and_clear();
-    let files = counted(count, "file");
-    eprintln!(
-        "{files} ({}) are staged; `windlass branches commit {branch}` makes them visible",
-        HumanBytes(bytes)
-    );
+    let (files, them) = (counted(count, "file"), if count == 1 { "is staged" } else { "are staged" });
+    let size = HumanBytes(bytes);
+    eprintln!("{files} ({size}) {them}; `windlass branches commit {branch}` makes that visible");
     Ok(())
 }
 

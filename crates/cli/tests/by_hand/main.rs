@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a story that cannot go on is a failed test")]
 
+mod branches;
 mod changing;
 mod lanes;
 mod looking;

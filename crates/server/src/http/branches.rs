@@ -250,7 +250,7 @@ fn answered(outcome: CommitOutcome) -> Answer<(StatusCode, Json<CommitOutcome>)>
         CommitProgress::InProgress => StatusCode::ACCEPTED,
         CommitProgress::Aborted => {
             let reason = outcome.reason.unwrap_or_default();
-            let detail = format!("commit request {} was aborted: {reason}", outcome.request);
+            let detail = format!("request {}: {reason}", outcome.request);
             return Err(Refused(Problem::new(ProblemCode::CommitAborted, detail)));
         }
     };

@@ -149,7 +149,7 @@ impl Service {
 }
 
 /// The answer when the machine answered something else than the command can give.
-pub(super) fn unexpected(outcome: &Outcome) -> Problem {
+pub(crate) fn unexpected(outcome: &Outcome) -> Problem {
     tracing::error!(?outcome, "an outcome does not fit its command");
     Problem::new(
         ProblemCode::Internal,

@@ -9,10 +9,14 @@ use super::commits::problem_of_store;
 use crate::roles::committer::replaced_by;
 use windlass_api::branches::{AtQuery, EntryInfo};
 use windlass_api::problem::{Problem, ProblemCode};
+use windlass_core::batch::submissions::SubmissionState;
+use windlass_core::branches::commits::CommitState;
 use windlass_core::branches::entries::{Digest, ObjectEntry};
 use windlass_core::branches::listing::{From, StagedPage, staged_page};
-use windlass_core::branches::state::{AreaId, commit_of};
+use windlass_core::branches::outputs::OutputRule;
+use windlass_core::branches::state::{AreaId, commit_of, request_of};
 use windlass_core::ids::SubmissionId;
+use windlass_core::machine::Machine;
 use windlass_core::tables::{Tables, Walk};
 
 /// Where a branch is read.
@@ -79,15 +83,7 @@ impl Service {
                     seen.commit = Some(commit);
                     Vec::new()
                 }
-                At::Submission(id) => {
-                    let rule = machine.show(id).and_then(|view| view.about.output);
-                    let rule = rule.filter(|rule| rule.branch == branch).ok_or_else(|| {
-                        let detail = format!("no submission {id} puts its outputs on branch `{branch}`");
-                        Problem::new(ProblemCode::InvalidRequest, detail)
-                    })?;
-                    (seen.replaced_prefix, _) = replaced_by(rule.mode);
-                    vec![AreaId(id)]
-                }
+                At::Submission(id) => preview(machine, branch, id, &mut seen)?,
             };
             let commit = seen.commit.and_then(|commit| commit_of(tables, commit));
             seen.metarange = commit.map(|commit| commit.metarange);
@@ -118,6 +114,37 @@ impl Service {
             );
             Problem::new(ProblemCode::EntryUnknown, detail)
         })
+    }
+}
+
+/// A branch as if a submission were committed now: which areas lie on top of which commit.
+fn preview<T: Tables>(
+    machine: &Machine<T>,
+    branch: &str,
+    id: SubmissionId,
+    seen: &mut Seen,
+) -> Result<Vec<AreaId>, Problem> {
+    let is_of_branch = |rule: &OutputRule| rule.branch == branch;
+    let view = machine.show(id).filter(|view| view.about.output.as_ref().is_some_and(is_of_branch));
+    let view = view.ok_or_else(|| {
+        let detail = format!("no submission {id} puts its outputs on branch `{branch}`");
+        Problem::new(ProblemCode::InvalidRequest, detail)
+    })?;
+    let request = view.submission.commit.and_then(|request| request_of(machine.tables(), request));
+    match (request.map(|request| request.state), view.state, view.about.output) {
+        // What it staged is gone; its commit is what came of it.
+        (Some(CommitState::Committed(commit)), ..) => {
+            seen.commit = Some(commit);
+            Ok(Vec::new())
+        }
+        (_, SubmissionState::Cancelled, _) | (_, _, None) => {
+            let detail = format!("submission {id} was cancelled, and its outputs are gone");
+            Err(Problem::new(ProblemCode::SubmissionOver, detail))
+        }
+        (_, _, Some(rule)) => {
+            (seen.replaced_prefix, _) = replaced_by(rule.mode);
+            Ok(vec![AreaId(id)])
+        }
     }
 }
 

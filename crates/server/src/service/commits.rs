@@ -22,6 +22,7 @@ use windlass_core::ids::SubmissionId;
 use windlass_core::tables::{Table, Tables};
 use windlass_store::fault::StoreFault;
 use windlass_store::ranges::FileName;
+use windlass_store::steps;
 
 /// So many digits of a commit's id name it, if no other begins so.
 const ABBREVIATED_DIGITS_MIN: usize = 8;
@@ -103,7 +104,10 @@ impl Service {
         if let Some(problem) = announce.problem() {
             return Err(Problem::new(ProblemCode::InvalidRequest, problem));
         }
-        match self.propose(Command::Announce(announce)).await? {
+        steps::pass("announcing");
+        let announced = self.propose(Command::Announce(announce)).await?;
+        steps::pass("announced");
+        match announced {
             Outcome::Announced { request, .. } => self.wait_for_commit(request, wait_ms).await,
             other => Err(unexpected(&other)),
         }

@@ -10,6 +10,7 @@ use super::generate::GenerateFault;
 use super::metarange_file::{self, Metarange, RangeInfo};
 use super::{ENCODE_ENTRIES_INLINE_MAX, FileName, Ranges, digest_of, finished, range_file};
 use crate::fault::StoreFault;
+use crate::steps;
 use bytes::Bytes;
 use futures_util::future::try_join_all;
 use std::sync::Arc;
@@ -146,7 +147,10 @@ impl<N> Writing<N> {
 
 /// A file that is there already has the same bytes, since they are its name.
 async fn put(ranges: &Ranges, name: FileName, bytes: Bytes) -> Result<(), StoreFault> {
-    ranges.0.objects.put_new(&name.key(), bytes).await.map(drop)
+    steps::pass("writing");
+    let written = ranges.0.objects.put_new(&name.key(), bytes).await.map(drop);
+    steps::pass("written");
+    written
 }
 
 fn encode(entries: Entries, is_closed: bool) -> RangeFile {

@@ -7,6 +7,7 @@
 use super::checks;
 use crate::limits::STAGED_ROWS_AT_ONCE;
 use crate::service::Service;
+use crate::service::batch::unexpected;
 use crate::service::commits::problem_of_store;
 use futures_util::future::BoxFuture;
 use futures_util::{Stream, StreamExt, stream};
@@ -22,11 +23,12 @@ use windlass_core::branches::entries::Digest;
 use windlass_core::branches::listing::{From, StagedPage, staged_page};
 use windlass_core::branches::outputs::OutputMode;
 use windlass_core::branches::state::{AreaId, commit_of, request_of};
-use windlass_core::entry::Command;
+use windlass_core::entry::{Command, Outcome};
 use windlass_core::ids::SubmissionId;
 use windlass_core::limits::MISSING_CHUNKS_NAMED_MAX;
 use windlass_store::fault::StoreFault;
 use windlass_store::ranges::{Change, FileName, GenerateFault, Generated};
+use windlass_store::steps;
 
 /// What came of it.
 pub(super) enum Made {
@@ -53,6 +55,7 @@ struct Plan {
 /// Makes the commit that a request asks for, up to the point where it can be performed.
 pub(super) async fn make(service: &Service, id: SubmissionId) -> Result<Made, Problem> {
     let Some(plan) = plan_of(service, id) else { return Ok(Made::Nothing) };
+    steps::pass("making");
     let parent = plan.parent.as_ref().map(|(id, _)| *id);
     if plan.request.if_parent.is_some_and(|wanted| Some(wanted) != parent) {
         return Ok(Made::Abort("the branch was committed to since the commit that the request names".into()));
@@ -79,6 +82,7 @@ pub(super) async fn make(service: &Service, id: SubmissionId) -> Result<Made, Pr
             return Ok(Made::Abort(reason));
         }
     }
+    steps::pass("made");
     Ok(Made::Commit(Box::new(Perform { id, commit })))
 }
 
@@ -136,7 +140,15 @@ async fn generate(service: &Service, plan: &Plan) -> Result<(Generated, u64), Pr
     let (request, noting) = (plan.id, service.clone());
     let note = async move |files: &[FileName]| {
         let addresses = files.iter().map(ToString::to_string).collect();
-        noting.propose(Command::NoteFiles(NoteFiles { request, addresses })).await.map(drop)
+        steps::pass("noting");
+        match noting.propose(Command::NoteFiles(NoteFiles { request, addresses })).await? {
+            Outcome::Noted => {
+                steps::pass("noted");
+                Ok(())
+            }
+            // Somebody gave the request up in the meantime: nothing would name the files.
+            other => Err(unexpected(&other)),
+        }
     };
     let parent = plan.parent.as_ref().map(|(_, parent)| parent.metarange);
     let (ranges, replaced_prefix) = (service.ranges().clone(), plan.replaced_prefix.clone());

@@ -21,6 +21,7 @@ use tokio::task::JoinSet;
 use windlass_core::branches::commits::Abort;
 use windlass_core::entry::{Command, Effect, Outcome};
 use windlass_core::ids::SubmissionId;
+use windlass_store::steps;
 
 /// What the Committer is told.
 #[derive(Debug)]
@@ -207,27 +208,30 @@ fn has_dropped(service: &Service) -> bool {
 async fn do_all(service: Service, places: Arc<Semaphore>, work: Work) -> Work {
     match &work {
         Work::Branch(branch) => {
-            let place = places.acquire().await.expect("the semaphore is never closed");
             while let Some(request) = next_of(&service, branch).filter(|_| service.token_key().is_ok()) {
-                commit(&service, request).await;
+                commit(&service, &places, request).await;
             }
-            drop(place);
         }
         Work::Sweep => sweep(&service).await,
     }
     work
 }
 
-/// Makes one commit, however often it has to be tried.
-async fn commit(service: &Service, request: SubmissionId) {
+/// Makes one commit, however often it has to be tried. It takes a place only while it is being made, so that branches whose
+/// commits cannot be made do not hold up the others.
+async fn commit(service: &Service, places: &Semaphore, request: SubmissionId) {
     let mut pause = COMMIT_RETRY_PAUSE_MIN;
     loop {
-        let ended = match make(service, request).await {
+        let place = places.acquire().await.expect("the semaphore is never closed");
+        let made = make(service, request).await;
+        drop(place);
+        let ended = match made {
             Ok(Made::Commit(perform)) => service.propose(Command::Perform(*perform)).await,
             Ok(Made::Abort(reason)) => service.propose(Command::Abort(Abort { request, reason })).await,
             Ok(Made::Nothing) => return,
             Err(problem) => Err(problem),
         };
+        steps::pass("performed");
         let Err(problem) = ended else { return };
         if is_ending(service) || next_is_another(service, request) {
             return;
@@ -253,7 +257,10 @@ fn is_ending(service: &Service) -> bool {
 
 async fn sweep(service: &Service) {
     loop {
-        match service.propose(Command::Sweep).await {
+        steps::pass("sweeping");
+        let swept = service.propose(Command::Sweep).await;
+        steps::pass("swept");
+        match swept {
             Ok(Outcome::Swept { areas: 0 }) => return,
             Ok(_) => {}
             Err(problem) => {
