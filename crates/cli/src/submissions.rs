@@ -9,7 +9,7 @@ use crate::metadata::Pair;
 use crate::results;
 use crate::table::{age, aligned, between, grouped, short};
 use std::time::Duration;
-use windlass_client::branches::{ChunkFailureRule, CommitOutcome, CommitProgress, OutputInfo};
+use windlass_client::branches::{ChunkFailureRule, CommitProgress, OutputInfo};
 use windlass_client::{
     BulkAction, ListQuery, OnFailure, Producer, SubmissionId, SubmissionInfo, SubmissionPage, SubmissionState,
 };
@@ -125,7 +125,7 @@ fn show(global: &Global, info: &SubmissionInfo) -> Result<(), Exit> {
         ("attempts", format!("at most {} for a chunk; {} failed so far", info.attempts_max, info.failures)),
         ("on failure", on_failure(info)),
         ("output", info.output.as_ref().map(output).unwrap_or_default()),
-        ("commit", info.commit.as_ref().map(commit).unwrap_or_default()),
+        ("commit", info.commit.as_ref().map(outcome_text).unwrap_or_default()),
         ("rounds", info.rounds.to_string()),
     ];
     let mut text = String::new();
@@ -163,12 +163,6 @@ fn output(output: &OutputInfo) -> String {
         }
     }
     text
-}
-
-/// What became of the commit, behind that word.
-fn commit(outcome: &CommitOutcome) -> String {
-    let text = outcome_text(outcome);
-    text.strip_prefix("commit ").map(str::to_owned).unwrap_or(text)
 }
 
 fn on_failure(info: &SubmissionInfo) -> String {

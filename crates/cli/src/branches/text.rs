@@ -114,22 +114,17 @@ pub(super) fn commit_text(commit: &CommitInfo) -> String {
     text
 }
 
-/// What became of a request for a commit, as a sentence.
+/// What became of a request for a commit, behind that word.
 pub(crate) fn outcome_text(outcome: &CommitOutcome) -> String {
+    let reason = outcome.reason.as_deref();
     match (outcome.state, &outcome.commit) {
-        (CommitProgress::Committed, Some(commit)) => {
-            format!("commit {}: {}", commit.id, changes_text(commit))
-        }
+        (CommitProgress::Committed, Some(commit)) => format!("{}: {}", commit.id, changes_text(commit)),
         (CommitProgress::Aborted, _) => {
-            format!(
-                "commit request {} was aborted: {}",
-                outcome.request,
-                outcome.reason.clone().unwrap_or_default()
-            )
+            format!("request {} was aborted: {}", outcome.request, reason.unwrap_or_default())
         }
-        (CommitProgress::InProgress | CommitProgress::Committed, _) => match &outcome.reason {
-            Some(reason) => format!("commit request {} is tried again and again: {reason}", outcome.request),
-            None => format!("commit request {} is in progress", outcome.request),
+        (CommitProgress::InProgress | CommitProgress::Committed, _) => match reason {
+            Some(reason) => format!("request {} is tried again and again: {reason}", outcome.request),
+            None => format!("request {} is in progress", outcome.request),
         },
     }
 }
