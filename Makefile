@@ -4,7 +4,7 @@ TOOLS := $(CURDIR)/.tools
 DENY := $(TOOLS)/bin/cargo-deny
 DENY_VERSION := 0.20.2
 
-.PHONY: help demo build test check fix bench bench-strategies bench-ten-million bench-lanes bench-branches bench-opsqueue bench-peers kill
+.PHONY: help demo build test check fix bench bench-strategies bench-ten-million bench-lanes bench-branches bench-opsqueue bench-peers kill histories
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 18
@@ -63,6 +63,10 @@ bench-peers: build bench-opsqueue ## Install and measure what a user would pick 
 kill: ## A long campaign: the server killed 1,000 times under load
 	cargo build --workspace --all-targets
 	WINDLASS_KILLS=1000 cargo test -p windlass-tests --test killed -- --nocapture
+
+histories: ## A long campaign: 10,000 random histories of branches, some cut off by kills, each of which must have an order that explains it
+	cargo build --workspace --all-targets
+	WINDLASS_HISTORIES=10000 cargo test --workspace --test histories -- --nocapture
 
 $(DENY):
 	cargo install --locked cargo-deny --version $(DENY_VERSION) --debug --root $(TOOLS)
