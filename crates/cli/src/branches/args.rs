@@ -47,7 +47,7 @@ pub(crate) enum BranchesCommand {
         /// The paths
         #[arg(required = true)]
         paths: Vec<String>,
-        /// Remove everything whose path begins so
+        /// Remove what lies below the paths, too
         #[arg(long, short)]
         recursive: bool,
     },

@@ -144,7 +144,8 @@ async fn remove(client: &Client, branch: &str, paths: Vec<String>, recursive: bo
         };
         loop {
             let page = client.entries(branch, &query).await?;
-            let paths = page.items.into_iter().map(|it| it.path).collect();
+            let paths =
+                page.items.into_iter().map(|it| it.path).filter(|it| is_below(it, &query.prefix)).collect();
             removed += remove_all(client, branch, paths).await?;
             query.after = page.next;
             if query.after.is_none() {
@@ -154,6 +155,13 @@ async fn remove(client: &Client, branch: &str, paths: Vec<String>, recursive: bo
     }
     eprintln!("the removal of {} is staged; commit it to make it visible", counted(removed, "path"));
     Ok(())
+}
+
+/// Whether a path is this one, or lies below it as in a folder.
+fn is_below(path: &str, folder: &str) -> bool {
+    let is_whole =
+        |rest: &str| folder.is_empty() || folder.ends_with('/') || rest.is_empty() || rest.starts_with('/');
+    path.strip_prefix(folder).is_some_and(is_whole)
 }
 
 async fn remove_all(client: &Client, branch: &str, paths: Vec<String>) -> Result<u64, Exit> {
@@ -213,4 +221,21 @@ async fn diff(global: &Global, client: &Client, it: Diff) -> Result<(), Exit> {
         eprintln!("nothing differs");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lies_below_a_folder_is_not_what_only_begins_like_it() {
+        for (path, folder) in
+            [("docs", "docs"), ("docs/a", "docs"), ("docs/a", "docs/"), ("a", ""), ("a/b/c", "a/b")]
+        {
+            assert!(is_below(path, folder), "{path} {folder}");
+        }
+        for (path, folder) in [("docsa.txt", "docs"), ("doc", "docs"), ("docs", "docs/"), ("b", "a")] {
+            assert!(!is_below(path, folder), "{path} {folder}");
+        }
+    }
 }

@@ -147,7 +147,7 @@ fn files_that_a_command_leaves_behind_appear_on_the_branch_all_at_once() {
     let waited = stage.run(&["submissions", "wait", &id]);
     assert_eq!(waited.code, 1);
     let why = format!(
-        "error: submission {id} was not committed: the rule `entries >= 6` does not hold: entries are 5; see "
+        "error: submission {id} was not committed: the rule `entries >= 6` does not hold: entries is 5; see "
     );
     assert!(waited.stderr.contains(&why) && waited.stderr.contains("retry-failed"), "{waited:?}");
     let shown = stage.run(&["submissions", "show", &id]).well();

@@ -37,7 +37,7 @@ impl Service {
     ) -> Result<CommitOutcome, Problem> {
         let if_parent = match body.if_parent.as_deref() {
             None => None,
-            Some(parent) => self.commit_named(parent).await?,
+            Some(parent) => Some(self.commit_meant(parent).await?),
         };
         let verify = self.known_checks(body.verify)?;
         let announce = Announce {
@@ -60,12 +60,7 @@ impl Service {
         body: RollbackBody,
         idempotency_key: Option<String>,
     ) -> Result<CommitOutcome, Problem> {
-        let Some(to) = self.commit_named(&body.to).await? else {
-            return Err(Problem::new(
-                ProblemCode::CommitUnknown,
-                format!("branch `{}` has no commit yet", body.to),
-            ));
-        };
+        let to = self.commit_meant(&body.to).await?;
         let message = if body.message.is_empty() { format!("roll back to {to}") } else { body.message };
         let announce = Announce {
             branch,
@@ -198,6 +193,14 @@ impl Service {
             return Ok(head);
         }
         self.commit_by_id(text).map(Some)
+    }
+
+    /// The same, where a branch without a commit will not do.
+    async fn commit_meant(&self, text: &str) -> Result<Digest, Problem> {
+        let named = self.commit_named(text).await?;
+        named.ok_or_else(|| {
+            Problem::new(ProblemCode::CommitUnknown, format!("branch `{text}` has no commit yet"))
+        })
     }
 
     /// The commit whose id begins so.

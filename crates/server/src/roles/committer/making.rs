@@ -14,6 +14,7 @@ use futures_util::{Stream, StreamExt, stream};
 use sha2::{Digest as _, Sha256};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::Semaphore;
 use windlass_api::problem::Problem;
 use windlass_core::batch::submissions::{Metadata, Submit};
 use windlass_core::branches::commits::{
@@ -53,17 +54,22 @@ struct Plan {
 }
 
 /// Makes the commit that a request asks for, up to the point where it can be performed.
-pub(super) async fn make(service: &Service, id: SubmissionId) -> Result<Made, Problem> {
+///
+/// A place is taken only while files are made, so that branches whose commits cannot be made, or whose checks take their
+/// time, do not hold up the others.
+pub(super) async fn make(service: &Service, places: &Semaphore, id: SubmissionId) -> Result<Made, Problem> {
     let Some(plan) = plan_of(service, id) else { return Ok(Made::Nothing) };
     steps::pass("making");
     let parent = plan.parent.as_ref().map(|(id, _)| *id);
     if plan.request.if_parent.is_some_and(|wanted| Some(wanted) != parent) {
         return Ok(Made::Abort("the branch was committed to since the commit that the request names".into()));
     }
+    let place = places.acquire().await.expect("the semaphore is never closed");
     let (generated, conflicts) = match plan.request.source {
         Source::Rollback(to) => (roll_back(service, &plan, to).await?, 0),
         Source::Staged(_) | Source::Submission(_) => generate(service, &plan).await?,
     };
+    drop(place);
     if plan.is_exact && conflicts > 0 {
         let reason = format!(
             "{conflicts} outputs have paths that another chunk gave too, and the mode `exact` wants each path once"

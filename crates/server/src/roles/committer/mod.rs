@@ -217,15 +217,11 @@ async fn do_all(service: Service, places: Arc<Semaphore>, work: Work) -> Work {
     work
 }
 
-/// Makes one commit, however often it has to be tried. It takes a place only while it is being made, so that branches whose
-/// commits cannot be made do not hold up the others.
+/// Makes one commit, however often it has to be tried.
 async fn commit(service: &Service, places: &Semaphore, request: SubmissionId) {
     let mut pause = COMMIT_RETRY_PAUSE_MIN;
     loop {
-        let place = places.acquire().await.expect("the semaphore is never closed");
-        let made = make(service, request).await;
-        drop(place);
-        let ended = match made {
+        let ended = match make(service, places, request).await {
             Ok(Made::Commit(perform)) => service.propose(Command::Perform(*perform)).await,
             Ok(Made::Abort(reason)) => service.propose(Command::Abort(Abort { request, reason })).await,
             Ok(Made::Nothing) => return,
