@@ -5,7 +5,8 @@
 use crate::batch::chunks::{Block, BlockName};
 use crate::batch::listing::found_key;
 use crate::batch::reserver::Reserver;
-use crate::batch::submissions::{ChunkCounts, Finished, Submission, SubmissionState, Submit, Traits};
+use crate::batch::state::about_of;
+use crate::batch::submissions::{ChunkCounts, Finished, Submission, SubmissionState, Traits};
 use crate::branches;
 use crate::ids::{ChunkIndex, ChunkName, SubmissionId};
 use crate::lanes;
@@ -141,11 +142,6 @@ fn running_rows(tables: &dyn Tables) -> BTreeMap<SubmissionId, Submission> {
 fn history_rows(tables: &dyn Tables) -> BTreeMap<SubmissionId, Finished> {
     let rows = tables.scan_prefix(Table::History, &[]);
     rows.map(|(key, row)| (id_of(&key), rows::decode(Table::History, &key, &row))).collect()
-}
-
-fn about_of(tables: &dyn Tables, id: SubmissionId) -> Submit {
-    let row = tables.get(Table::Abouts, &id.key()).expect("every submission has its about row");
-    Submit::from_row(id, &row)
 }
 
 fn id_of(key: &[u8]) -> SubmissionId {

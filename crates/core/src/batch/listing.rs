@@ -4,7 +4,7 @@
 
 use super::chunks::{Acceptance, Block, BlockName, OutputKind};
 use super::settle::FailureRow;
-use super::state::BatchState;
+use super::state::{BatchState, about_of};
 use super::submissions::{Finished, MetaValue, Metadata, Submission, SubmissionState, Submit, Traits};
 use crate::ids::{Attempt, ChunkIndex, ChunkName, SubmissionId};
 use crate::limits::{CHUNKS_PER_BLOCK, PAGE_LOOKED_AT_MAX, PAGE_ROWS_MAX};
@@ -117,8 +117,7 @@ impl<T: Tables> Machine<T> {
     /// # Panics
     /// If there is no such submission.
     pub fn about(&self, id: SubmissionId) -> Submit {
-        let row = self.tables().get(Table::Abouts, &id.key()).expect("every submission has its about row");
-        Submit::from_row(id, &row)
+        about_of(self.tables(), id)
     }
 
     /// Submissions below an id, newest first. O(rows looked at), which is bounded.

@@ -5,7 +5,7 @@
 //! - A sender that sends nothing for the body's time is cut off; one that goes on sending may take as long as it needs.
 
 use super::answer::{Answer, Refused};
-use crate::service::Service;
+use crate::service::{Service, problem_of_store};
 use axum::body::{Body, Bytes};
 use axum::http::HeaderMap;
 use axum::http::header::CONTENT_LENGTH;
@@ -47,9 +47,7 @@ pub(super) async fn upload(
 /// What a fault of the object store looks like from outside.
 pub(super) fn store_fault(fault: &StoreFault) -> Refused {
     tracing::error!(%fault, "the object store has a fault");
-    let is_full = matches!(fault, StoreFault::DiskFull { .. });
-    let code = if is_full { ProblemCode::DiskFull } else { ProblemCode::Internal };
-    Refused(Problem::new(code, fault.to_string()))
+    Refused(problem_of_store(fault))
 }
 
 fn too_large(bytes_max: u64) -> Refused {

@@ -5,7 +5,7 @@
 
 use super::Service;
 use super::branches::branch_unknown;
-use super::commits::problem_of_store;
+use super::problem_of_store;
 use crate::roles::committer::replaced_by;
 use windlass_api::branches::{AtQuery, EntryInfo};
 use windlass_api::problem::{Problem, ProblemCode};

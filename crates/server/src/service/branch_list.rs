@@ -7,7 +7,7 @@
 use super::Service;
 use super::batch::page_limit;
 use super::branch_entries::{At, Seen, entry_info_of};
-use super::commits::problem_of_store;
+use super::problem_of_store;
 use std::iter::Peekable;
 use windlass_api::branches::{DiffInfo, DiffKind, DiffPage, DiffQuery, EntriesQuery, EntryPage};
 use windlass_api::problem::{Problem, ProblemCode};

@@ -174,8 +174,7 @@ impl Service {
         let invalid = |detail: String| Problem::new(ProblemCode::InvalidRequest, detail);
         let key = windlass_store::objects::ObjectKey::parse(&entry.address);
         let key = key.map_err(|error| invalid(error.to_string()))?;
-        let found =
-            self.objects().head(&key).await.map_err(|fault| super::commits::problem_of_store(&fault))?;
+        let found = self.objects().head(&key).await.map_err(|fault| super::problem_of_store(&fault))?;
         match found {
             Some(size) if size == entry.size => Ok(()),
             Some(size) => {
@@ -229,7 +228,7 @@ impl Service {
             change.in_head = match metarange {
                 Some(metarange) if change.condition != Condition::None => {
                     let found = self.ranges().get(metarange, &change.path).await;
-                    let found = found.map_err(|fault| super::commits::problem_of_store(&fault))?;
+                    let found = found.map_err(|fault| super::problem_of_store(&fault))?;
                     found.map(|entry| entry.sha256)
                 }
                 Some(_) | None => None,

@@ -20,7 +20,6 @@ use windlass_core::branches::verify::Verify;
 use windlass_core::entry::{Command, Outcome, Refusal};
 use windlass_core::ids::SubmissionId;
 use windlass_core::tables::{Table, Tables};
-use windlass_store::fault::StoreFault;
 use windlass_store::ranges::FileName;
 use windlass_store::steps;
 
@@ -264,13 +263,4 @@ pub fn commit_info_of(id: Digest, commit: Commit) -> CommitInfo {
         missing,
         rolled_back_to: commit.rolled_back_to,
     }
-}
-
-/// The answer when the object store has a fault.
-pub fn problem_of_store(fault: &StoreFault) -> Problem {
-    let code = match fault {
-        StoreFault::DiskFull { .. } => ProblemCode::DiskFull,
-        _ => ProblemCode::Internal,
-    };
-    Problem::new(code, fault.to_string())
 }

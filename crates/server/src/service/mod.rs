@@ -38,6 +38,7 @@ use windlass_api::problem::{Problem, ProblemCode};
 use windlass_core::entry::{Command, Outcome, Refusal};
 use windlass_core::time::At;
 use windlass_order::{Order, OrderFault};
+use windlass_store::fault::StoreFault;
 use windlass_store::objects::Objects;
 use windlass_store::ranges::Ranges;
 
@@ -183,27 +184,29 @@ impl Service {
         &self.inner.conversations
     }
 
-    /// Puts a command through the log.
+    /// Puts a command through the log; one that is refused is a problem. It is on its way when this returns.
     pub fn propose(&self, command: Command) -> impl Future<Output = Result<Outcome, Problem>> + Send {
+        let proposed = self.propose_raw(command);
+        async move {
+            match proposed.await? {
+                Outcome::Refused(refusal) => Err(problem_of_refusal(&refusal)),
+                outcome => Ok(outcome),
+            }
+        }
+    }
+
+    /// The same, where a refusal is an outcome.
+    pub(crate) fn propose_raw(
+        &self,
+        command: Command,
+    ) -> impl Future<Output = Result<Outcome, Problem>> + Send {
         let name = command.name();
         let proposed = self.inner.order.propose(command);
         async move {
             let result = proposed.await;
             metrics::count_command(name);
-            match result {
-                Ok(Outcome::Refused(refusal)) => Err(problem_of_refusal(&refusal)),
-                Ok(outcome) => Ok(outcome),
-                Err(fault) => Err(problem_of_fault(&fault)),
-            }
+            result.map_err(|fault| problem_of_fault(&fault))
         }
-    }
-
-    /// Puts a command through the log; a refusal is an outcome.
-    pub(crate) async fn propose_raw(&self, command: Command) -> Result<Outcome, Problem> {
-        let name = command.name();
-        let result = self.inner.order.propose(command).await;
-        metrics::count_command(name);
-        result.map_err(|fault| problem_of_fault(&fault))
     }
 
     /// Makes sure that what is read next is fresh enough, and says how fresh it is.
@@ -310,5 +313,12 @@ pub fn problem_of_fault(fault: &OrderFault) -> Problem {
         OrderFault::ReadTimeout { .. } | OrderFault::Closed => ProblemCode::Unavailable,
         OrderFault::Busy => ProblemCode::Busy,
     };
+    Problem::new(code, fault.to_string())
+}
+
+/// The answer when the object store has a fault.
+pub fn problem_of_store(fault: &StoreFault) -> Problem {
+    let is_full = matches!(fault, StoreFault::DiskFull { .. });
+    let code = if is_full { ProblemCode::DiskFull } else { ProblemCode::Internal };
     Problem::new(code, fault.to_string())
 }

@@ -8,7 +8,7 @@ use super::checks;
 use crate::limits::STAGED_ROWS_AT_ONCE;
 use crate::service::Service;
 use crate::service::batch::unexpected;
-use crate::service::commits::problem_of_store;
+use crate::service::problem_of_store;
 use futures_util::future::BoxFuture;
 use futures_util::{Stream, StreamExt, stream};
 use sha2::{Digest as _, Sha256};

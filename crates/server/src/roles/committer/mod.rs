@@ -18,7 +18,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
-use windlass_core::branches::commits::Abort;
+use windlass_core::branches::commits::{Abort, CommitState};
+use windlass_core::branches::state::request_of;
 use windlass_core::entry::{Command, Effect, Outcome};
 use windlass_core::ids::SubmissionId;
 use windlass_store::steps;
@@ -229,7 +230,7 @@ async fn commit(service: &Service, places: &Semaphore, request: SubmissionId) {
         };
         steps::pass("performed");
         let Err(problem) = ended else { return };
-        if is_ending(service) || next_is_another(service, request) {
+        if is_ending(service) || is_over(service, request) {
             return;
         }
         tracing::warn!(%request, %problem, "a commit could not be made; it is tried again");
@@ -239,11 +240,10 @@ async fn commit(service: &Service, places: &Semaphore, request: SubmissionId) {
     }
 }
 
-fn next_is_another(service: &Service, request: SubmissionId) -> bool {
-    let is_first = |branch: &windlass_core::branches::state::Branch| {
-        branch.queue.first().is_some_and(|waiting| waiting.request == request)
-    };
-    !service.order().read(|machine| machine.branches().iter().any(|(_, branch)| is_first(branch)))
+/// Whether somebody has aborted a request, or its branch or submission is gone.
+fn is_over(service: &Service, request: SubmissionId) -> bool {
+    let found = service.order().read(|machine| request_of(machine.tables(), request));
+    found.is_none_or(|found| found.state != CommitState::InProgress)
 }
 
 /// Whether somebody else goes on from here: another leader, or this server after its next start.
