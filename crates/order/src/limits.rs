@@ -9,9 +9,9 @@ pub(crate) const GROUP_BYTES_MAX: usize = 1 << 20;
 /// Commands in one group: applying them holds the machine's lock, and 4,096 small ones take a few milliseconds.
 pub(crate) const GROUP_COMMANDS_MAX: usize = 4_096;
 
-/// Groups that are written but not yet applied: one at the disk, one being applied, one on its way between them. More
-/// would split the same load into smaller groups with an fsync each; fewer would leave the disk idle during an apply.
-pub(crate) const GROUPS_IN_FLIGHT_MAX: usize = 3;
+/// Groups that are written but not yet applied: one at the disk or being applied, and one made of what came meanwhile, so
+/// that the disk need not wait for it. More would split the same load into smaller groups with an fsync each.
+pub(crate) const GROUPS_IN_FLIGHT_MAX: usize = 2;
 
 /// Commands that wait for their group, a full group for each one in flight and as many again; beyond that the caller
 /// waits, so that memory is bounded by the callers' own number.

@@ -13,6 +13,7 @@ pub mod metrics;
 pub mod node;
 pub mod roles;
 pub mod service;
+mod threads;
 
 use axum::response::{IntoResponse, Response};
 use windlass_api::problem::Problem;

@@ -8,13 +8,13 @@ use crate::metrics;
 use crate::roles::dispatcher::{Dispatcher, DispatcherHandle, Event, Note};
 use crate::roles::{Roles, clerk, committer};
 use crate::service::Service;
+use crate::threads::{ConsumerThreads, OwnThread};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use windlass_core::batch::reserver::LostTooOften;
@@ -33,9 +33,6 @@ const NODE_ALONE: u64 = 1;
 
 /// While draining, how often to look whether every report has come in.
 const DRAIN_LOOK: Duration = Duration::from_millis(20);
-
-/// A tenth of a processor's time is left for making commits when there is more to do than there are processors.
-const COMMITTER_NICE: i32 = 10;
 
 /// How long connections may take to end once the doors are closed.
 const CLOSE_WAIT: Duration = Duration::from_secs(5);
@@ -72,55 +69,6 @@ fn advice(error: &std::io::Error) -> &'static str {
         }
         std::io::ErrorKind::PermissionDenied => "ports below 1024 need rights: choose another with --listen",
         _ => "choose an address of this machine with --listen",
-    }
-}
-
-/// A thread of somebody's own, and those that it starts.
-struct OwnThread {
-    runtime: Option<Runtime>,
-}
-
-impl OwnThread {
-    /// The order's: its few tasks must not wait behind those of ten thousand consumers, who wait for them.
-    fn for_order() -> std::io::Result<OwnThread> {
-        OwnThread::start("order", || {})
-    }
-
-    /// The Committer's: it has much to compute, and nobody who puts or works should wait for a processor because of it.
-    fn for_commits() -> std::io::Result<OwnThread> {
-        OwnThread::start("committer", || {
-            // On Linux this is the priority of the thread alone. Without it everything works, only less evenly.
-            rustix::process::setpriority_process(None, COMMITTER_NICE).unwrap_or(());
-        })
-    }
-
-    fn start(name: &str, begin: impl Fn() + Send + Sync + 'static) -> std::io::Result<OwnThread> {
-        let mut builder = tokio::runtime::Builder::new_multi_thread();
-        builder.worker_threads(1).thread_name(name).on_thread_start(begin).enable_all();
-        Ok(OwnThread { runtime: Some(builder.build()?) })
-    }
-
-    /// Starts something there.
-    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
-        self.runtime.as_ref().expect("the thread runs until it is dropped").spawn(task)
-    }
-
-    /// Runs something there; what it spawns stays there.
-    async fn run<R: Send + 'static>(&self, task: impl Future<Output = R> + Send + 'static) -> R {
-        let runtime = self.runtime.as_ref().expect("the thread runs until it is dropped");
-        match runtime.spawn(task).await {
-            Ok(result) => result,
-            Err(error) => std::panic::resume_unwind(error.into_panic()),
-        }
-    }
-}
-
-impl Drop for OwnThread {
-    fn drop(&mut self) {
-        // Whoever drops it may be a task itself, which must not wait.
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
     }
 }
 
@@ -181,7 +129,9 @@ impl Node {
             commit_thread.spawn(committer::run(service.clone(), commits)),
         ];
         let router = http::router(service.clone());
-        let accepting = tokio::spawn(http::accept::serve(listener, router, accept, service.stop().clone()));
+        let threads = ConsumerThreads::start().map_err(NodeFault::Thread)?;
+        let accepting = http::accept::serve(listener, router, accept, threads, service.stop().clone());
+        let accepting = tokio::spawn(accepting);
         Ok(Node { service, address, accepting, roles, _threads: [thread, commit_thread], _folder: folder })
     }
 

@@ -173,7 +173,9 @@ impl RaftLogStorage<Types> for LogStore {
             }
             callback.io_completed(result.map_err(io::Error::other));
         };
-        self.log.append(entries.into_iter().map(record).collect(), Box::new(done));
+        // A member alone has nothing to do until its entries are durable, so it writes them itself. With others, the log's
+        // thread must write, so that they do so at the same time.
+        self.log.append_here(entries.into_iter().map(record).collect(), Box::new(done));
         Ok(())
     }
 

@@ -5,7 +5,10 @@
 //! - A connection whose request's head is not complete in time is closed.
 //! - There are never more connections than the limit.
 //! - At a stop, requests under way are answered before their connections end.
+//! - A connection that begins with a consumer's request stays on one of the consumers' threads. That is for speed only: a
+//!   consumer that comes by another way, or with its first words in pieces, is served as well.
 
+use crate::threads::ConsumerThreads;
 use axum::Router;
 use hyper::Request;
 use hyper::body::Incoming;
@@ -13,6 +16,7 @@ use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
@@ -42,10 +46,20 @@ pub struct ConnectionPlace {
     _permit: Arc<OwnedSemaphorePermit>,
 }
 
+/// How a consumer's first request begins.
+const CONSUMER_BEGINS: &[u8] = b"GET /v1/consume";
+
 /// Serves connections until `stop`, then lets requests under way end.
-pub async fn serve(listener: TcpListener, router: Router, options: AcceptOptions, stop: CancellationToken) {
+pub(crate) async fn serve(
+    listener: TcpListener,
+    router: Router,
+    options: AcceptOptions,
+    threads: ConsumerThreads,
+    stop: CancellationToken,
+) {
     let permits = Arc::new(Semaphore::new(options.connections_max));
     let connections = TaskTracker::new();
+    let threads = Arc::new(threads);
     loop {
         let next = async {
             let permit = Arc::clone(&permits).acquire_owned().await.expect("the semaphore is never closed");
@@ -57,7 +71,16 @@ pub async fn serve(listener: TcpListener, router: Router, options: AcceptOptions
         };
         match accepted {
             Ok((stream, _)) => {
-                connections.spawn(connection(stream, router.clone(), options, stop.clone(), permit));
+                let serving =
+                    Serving { router: router.clone(), options, stop: stop.clone(), permit: Arc::new(permit) };
+                let (threads, of_consumers) = (Arc::clone(&threads), connections.clone());
+                connections.spawn(async move {
+                    match begins_as_consumer(&stream, &serving).await {
+                        Ok(true) => move_to(&threads, stream, serving, &of_consumers),
+                        Ok(false) => serving.serve(stream).await,
+                        Err(error) => tracing::debug!(%error, "a connection ended before its first request"),
+                    }
+                });
             }
             Err(error) => {
                 tracing::warn!(%error, "could not accept a connection");
@@ -70,39 +93,65 @@ pub async fn serve(listener: TcpListener, router: Router, options: AcceptOptions
     connections.wait().await;
 }
 
-async fn connection(
-    stream: TcpStream,
+/// Waits for the first bytes of a connection and looks at them.
+async fn begins_as_consumer(stream: &TcpStream, serving: &Serving) -> io::Result<bool> {
+    let mut first = [0; CONSUMER_BEGINS.len()];
+    let read = tokio::select! {
+        read = tokio::time::timeout(serving.options.header_timeout, stream.peek(&mut first)) => read??,
+        () = serving.stop.cancelled() => return Ok(false),
+    };
+    Ok(first[..read] == *CONSUMER_BEGINS)
+}
+
+/// Serves a connection on one of the consumers' threads.
+fn move_to(threads: &ConsumerThreads, stream: TcpStream, serving: Serving, connections: &TaskTracker) {
+    let stream = stream.into_std();
+    threads.next().spawn(connections.track_future(async move {
+        match stream.and_then(TcpStream::from_std) {
+            Ok(stream) => serving.serve(stream).await,
+            Err(error) => tracing::warn!(%error, "a consumer's connection was lost on its way to its thread"),
+        }
+    }));
+}
+
+/// What a connection is served with.
+struct Serving {
     router: Router,
     options: AcceptOptions,
     stop: CancellationToken,
-    permit: OwnedSemaphorePermit,
-) {
-    // Small answers must not wait for the peer's acknowledgement.
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "a connection was gone before it began");
-        return;
-    }
-    let place = ConnectionPlace { _permit: Arc::new(permit) };
-    let router = TowerToHyperService::new(router);
-    let with_place = service_fn(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(place.clone());
-        router.call(request)
-    });
-    let serving = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(options.header_timeout)
-        .max_buf_size(HEAD_BYTES_MAX)
-        .serve_connection(TokioIo::new(stream), with_place)
-        .with_upgrades();
-    tokio::pin!(serving);
-    let ended = tokio::select! {
-        ended = &mut serving => ended,
-        () = stop.cancelled() => {
-            serving.as_mut().graceful_shutdown();
-            serving.await
+    permit: Arc<OwnedSemaphorePermit>,
+}
+
+impl Serving {
+    async fn serve(self, stream: TcpStream) {
+        let Serving { router, options, stop, permit } = self;
+        // Small answers must not wait for the peer's acknowledgement.
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "a connection was gone before it began");
+            return;
         }
-    };
-    if let Err(error) = ended {
-        tracing::debug!(%error, "a connection ended early");
+        let place = ConnectionPlace { _permit: permit };
+        let router = TowerToHyperService::new(router);
+        let with_place = service_fn(move |mut request: Request<Incoming>| {
+            request.extensions_mut().insert(place.clone());
+            router.call(request)
+        });
+        let serving = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(options.header_timeout)
+            .max_buf_size(HEAD_BYTES_MAX)
+            .serve_connection(TokioIo::new(stream), with_place)
+            .with_upgrades();
+        tokio::pin!(serving);
+        let ended = tokio::select! {
+            ended = &mut serving => ended,
+            () = stop.cancelled() => {
+                serving.as_mut().graceful_shutdown();
+                serving.await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, "a connection ended early");
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! The log: records in segment files, written in groups with one fdatasync each.
 //!
-//! Read `format.rs` for the bytes, `recover.rs` for what opening refuses and what it cuts, `writer.rs` for the one
-//! thread that writes, `segments.rs` for the files.
+//! Read `format.rs` for the bytes, `recover.rs` for what opening refuses and what it cuts, `writer.rs` for how it is
+//! written, `segments.rs` for the files.
 //!
 //! Invariants
 //! - `done` is called with `Ok` only after the fdatasync that covers the records, in the order of the appends.
@@ -169,12 +169,14 @@ impl Log {
             wake: Condvar::new(),
         });
         let path = folder.path.clone();
-        let writer = Writer { shared: Arc::clone(&shared), folder, ledger: opened.ledger, tail: opened.tail };
+        let writer = Writer::new(Arc::clone(&shared), folder, opened.ledger, opened.tail);
+        let writer = Arc::new(Mutex::new(writer));
+        let of_thread = (Arc::clone(&shared), Arc::clone(&writer));
         let thread = std::thread::Builder::new()
             .name("log-writer".to_owned())
-            .spawn(move || writer.run())
+            .spawn(move || writer::run(&of_thread.0, &of_thread.1))
             .map_err(|e| LogFault::from_io("start the thread that writes", &path, &e))?;
-        let handle = Handle { shared, thread: Mutex::new(Some(thread)) };
+        let handle = Handle { shared, writer, thread: Mutex::new(Some(thread)) };
         Ok((Log { handle: Arc::new(handle) }, recovered))
     }
 
@@ -185,22 +187,44 @@ impl Log {
     /// If an entry does not follow the last one, or a truncation reaches into what is purged: such a log would not
     /// open again.
     pub fn append(&self, records: Vec<Record>, done: Done) {
+        if self.queue(records, done) {
+            self.handle.shared.wake.notify_one();
+        }
+    }
+
+    /// As [`Log::append`], but writes on the caller's own thread, before it returns, unless a write is under way: for a
+    /// caller that has nothing else to do until then, this saves the way to another thread and back.
+    ///
+    /// # Panics
+    /// As [`Log::append`].
+    pub fn append_here(&self, records: Vec<Record>, done: Done) {
+        if self.queue(records, done) {
+            match self.handle.writer.try_lock() {
+                Ok(mut writer) => writer.write_queued(),
+                // Whoever writes looks at the queue once more, or has looked already: then the thread must.
+                Err(_) => self.handle.shared.wake.notify_one(),
+            }
+        }
+    }
+
+    /// Takes an append into the queue; false if the log is closed, which is then answered.
+    fn queue(&self, records: Vec<Record>, done: Done) -> bool {
         let mut state = self.handle.shared.lock();
         if state.is_closing {
             drop(state);
-            return done(Err(LogFault::Closed));
+            done(Err(LogFault::Closed));
+            return false;
         }
         state.appends += 1;
         let number = state.appends;
-        // A poisoned log still queues, so that the answer comes from the writer thread, in order.
+        // A poisoned log still queues, so that the answer comes from whoever writes, in order.
         if state.fault.is_none() {
             for record in &records {
                 state.take(record, number);
             }
         }
         state.queue.push_back(Append { number, records, done });
-        drop(state);
-        self.handle.shared.wake.notify_one();
+        true
     }
 
     /// Reads the entries of a range, from memory or from the files. It sees what was appended before, durable or not;
@@ -263,6 +287,7 @@ impl std::fmt::Debug for Log {
 
 struct Handle {
     shared: Arc<Shared>,
+    writer: Arc<Mutex<Writer>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -322,15 +347,14 @@ impl Shared {
         self.state.lock().expect("no thread has found a contradiction in the log")
     }
 
-    /// Waits for appends and takes them all; none when the log is closed and everything was taken.
-    fn take_queued(&self) -> Option<VecDeque<Append>> {
+    /// Waits for appends; false when the log is closed and everything was taken.
+    fn wait_for_appends(&self) -> bool {
         let state = self.lock();
-        let mut state = self
+        let state = self
             .wake
             .wait_while(state, |state| state.queue.is_empty() && !state.is_closing)
             .expect("no thread has found a contradiction in the log");
-        let queued = std::mem::take(&mut state.queue);
-        (!queued.is_empty()).then_some(queued)
+        !state.queue.is_empty()
     }
 }
 

@@ -1,4 +1,5 @@
-//! Writer: the one thread that writes the log. Everything queued while it writes becomes its next group.
+//! Writer: writes the log, on its own thread or on that of whoever appends. Everything queued while it writes becomes its
+//! next group.
 //!
 //! Invariants
 //! - A group is written, then synced, then answered; the next is begun only after that.
@@ -12,35 +13,57 @@ use super::recover;
 use super::segments::{Before, Folder, Tail};
 use super::{Append, Record, Shared};
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// Bytes of records in one write, unless a single append is larger: it bounds the buffer that they are encoded into.
 const GROUP_BYTES_MAX: u64 = 16 << 20;
 
-/// The writer thread's own state.
+/// What only whoever writes has to know.
 pub(super) struct Writer {
-    pub(super) shared: Arc<Shared>,
-    pub(super) folder: Folder,
+    shared: Arc<Shared>,
+    folder: Folder,
     /// What has been written, as opposed to what has been queued.
-    pub(super) ledger: Ledger,
-    pub(super) tail: Tail,
+    ledger: Ledger,
+    tail: Tail,
+    /// Why nothing more is written.
+    fault: Option<LogFault>,
+}
+
+/// The writer thread: writes what is queued and not written by whoever queued it, until the log is closed.
+pub(super) fn run(shared: &Shared, writer: &Mutex<Writer>) {
+    let lock = || writer.lock().expect("no thread has found a contradiction in the log");
+    while shared.wait_for_appends() {
+        lock().write_queued();
+    }
+    lock().finish();
 }
 
 impl Writer {
-    /// Writes what is queued until the log is closed and the queue is empty.
-    pub(super) fn run(mut self) {
-        let mut fault = None;
-        while let Some(mut queued) = self.shared.take_queued() {
-            while fault.is_none() && !queued.is_empty() {
-                fault = self.write_some(&mut queued).err();
+    pub(super) fn new(shared: Arc<Shared>, folder: Folder, ledger: Ledger, tail: Tail) -> Writer {
+        Writer { shared, folder, ledger, tail, fault: None }
+    }
+
+    /// Writes and answers until nothing is queued.
+    pub(super) fn write_queued(&mut self) {
+        loop {
+            let mut queued = std::mem::take(&mut self.shared.lock().queue);
+            if queued.is_empty() {
+                return;
             }
-            if let Some(fault) = &fault {
+            while self.fault.is_none() && !queued.is_empty() {
+                self.fault = self.write_some(&mut queued).err();
+            }
+            if let Some(fault) = &self.fault {
                 for append in queued {
                     (append.done)(Err(fault.clone()));
                 }
             }
         }
-        if fault.is_none() && !self.tail.sealed {
+    }
+
+    /// The log is closed, and everything is written.
+    fn finish(&mut self) {
+        if self.fault.is_none() && !self.tail.sealed {
             // The log is whole without the seal too; it only makes later damage easier to tell.
             if let Err(fault) = self.seal() {
                 tracing::warn!("the log was closed without its seal: {fault}");

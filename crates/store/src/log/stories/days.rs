@@ -286,3 +286,37 @@ fn readers_go_on_while_segments_are_recycled_under_them() {
     drop(stop);
     reader.join().unwrap();
 }
+
+#[test]
+fn appends_of_many_threads_are_answered_in_order_whoever_writes_them() {
+    let disk = HurtDisk::new();
+    let (log, _) = open(&disk);
+    let (sender, answers) = mpsc::channel();
+    let next = std::sync::Mutex::new(1);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (log, next, sender) = (&log, &next, &sender);
+            scope.spawn(move || {
+                for _ in 0..100 {
+                    let sender = sender.clone();
+                    let mut next = next.lock().unwrap();
+                    let index = *next;
+                    *next += 1;
+                    let done = Box::new(move |done: Result<(), LogFault>| {
+                        done.unwrap();
+                        sender.send(index).unwrap();
+                    });
+                    match thread % 2 {
+                        0 => log.append_here(vec![entry(index, 0)], done),
+                        _ => log.append(vec![entry(index, 0)], done),
+                    }
+                }
+            });
+        }
+    });
+    let answered: Vec<u64> = answers.iter().take(400).collect();
+    assert_eq!(answered, (1..=400).collect::<Vec<_>>());
+    log.close();
+    let (log, _) = open(&disk);
+    assert_eq!(log.read(0..u64::MAX).unwrap(), first_drafts(1..=400));
+}

@@ -1,0 +1,88 @@
+//! Threads of somebody's own: what is spawned on one stays there.
+//!
+//! The order has one, since its few tasks must not wait behind those of ten thousand consumers, who wait for them. The
+//! Committer has one of low priority. Consumers share a few: a conversation that stays on one thread finds all that it
+//! touches in the caches of one processor, and costs a fifth less than one that idle threads take from each other.
+//! Everything else runs on the threads of whoever started the server.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+/// A tenth of a processor's time is left for making commits when there is more to do than there are processors.
+const COMMITTER_NICE: i32 = 10;
+
+/// One thread, with the tasks that were spawned there. They end with it when it is dropped.
+pub(crate) struct OwnThread {
+    runtime: Handle,
+    /// The thread runs until this is dropped.
+    _end: oneshot::Sender<()>,
+}
+
+impl OwnThread {
+    /// The order's.
+    pub(crate) fn for_order() -> std::io::Result<OwnThread> {
+        OwnThread::start("order", || {})
+    }
+
+    /// The Committer's: it has much to compute, and nobody who puts or works should wait for a processor because of it.
+    pub(crate) fn for_commits() -> std::io::Result<OwnThread> {
+        OwnThread::start("committer", || {
+            // On Linux this is the priority of the thread alone. Without it everything works, only less evenly.
+            rustix::process::setpriority_process(None, COMMITTER_NICE).unwrap_or(());
+        })
+    }
+
+    /// `begin` is called on the thread, and on those that it does its blocking work on.
+    fn start(name: &str, begin: impl Fn() + Clone + Send + Sync + 'static) -> std::io::Result<OwnThread> {
+        let runtime = Builder::new_current_thread().on_thread_start(begin.clone()).enable_all().build()?;
+        let (end, ended) = oneshot::channel();
+        let handle = runtime.handle().clone();
+        std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+            begin();
+            // It ends by being dropped, which is not an error here.
+            drop(runtime.block_on(ended));
+            // Nobody waits for blocking work that is under way.
+            runtime.shutdown_background();
+        })?;
+        Ok(OwnThread { runtime: handle, _end: end })
+    }
+
+    /// Starts something there.
+    pub(crate) fn spawn<F>(&self, task: F) -> JoinHandle<F::Output>
+    where
+        F: Future<Output: Send + 'static> + Send + 'static,
+    {
+        self.runtime.spawn(task)
+    }
+
+    /// Runs something there; what it spawns stays there.
+    pub(crate) async fn run<R: Send + 'static>(&self, task: impl Future<Output = R> + Send + 'static) -> R {
+        match self.spawn(task).await {
+            Ok(result) => result,
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        }
+    }
+}
+
+/// The threads that consumers share.
+pub(crate) struct ConsumerThreads {
+    threads: Vec<OwnThread>,
+    next: AtomicUsize,
+}
+
+impl ConsumerThreads {
+    /// One for each processor, and one more: a processor has work while one of them waits for a lock.
+    pub(crate) fn start() -> std::io::Result<ConsumerThreads> {
+        let count = std::thread::available_parallelism().map_or(1, usize::from) + 1;
+        let threads = (0..count).map(|_| OwnThread::start("consumers", || {})).collect::<Result<_, _>>()?;
+        Ok(ConsumerThreads { threads, next: AtomicUsize::new(0) })
+    }
+
+    /// The thread for the next consumer: they take turns.
+    pub(crate) fn next(&self) -> &OwnThread {
+        let next = self.next.fetch_add(1, Ordering::Relaxed);
+        &self.threads[next % self.threads.len()]
+    }
+}
