@@ -285,8 +285,9 @@ pub const OUTPUTS_PER_CHUNK_MAX: usize = 1_000;
 /// Outputs in one report of several chunks, for the same reason.
 pub const OUTPUTS_PER_REPORT_MAX: usize = 4_000;
 
-/// Rows that one command removes or looks at: a few milliseconds of applying.
-pub const STAGED_ROWS_PER_SWEEP_MAX: usize = 2_000;
+/// Rows that one command removes or looks at. A row takes two to four microseconds, applied and brought into the tables, and a
+/// put that comes meanwhile waits for all of them: a quarter of a thousand are less than what its own fsyncs take.
+pub const STAGED_ROWS_PER_SWEEP_MAX: usize = 250;
 
 /// Files that are noted at a time; each is some megabytes.
 pub const FILES_PER_NOTE_MAX: usize = 1_000;

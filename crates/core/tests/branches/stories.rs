@@ -463,9 +463,9 @@ fn paths_in_any_script_are_told_apart_and_listed_in_the_order_of_their_bytes() {
 fn a_large_area_is_swept_in_steps_and_goes_on_after_a_restart() {
     let mut leader = Leader::new();
     leader.is_audited = false;
-    let count = 2 * STAGED_ROWS_PER_SWEEP_MAX + 500;
-    for first in (0..count).step_by(500) {
-        let changes = (first..first + 500).map(|nth| removing(&format!("{nth:06}"))).collect();
+    let count = 2 * STAGED_ROWS_PER_SWEEP_MAX + 100;
+    for first in (0..count).step_by(100) {
+        let changes = (first..first + 100).map(|nth| removing(&format!("{nth:06}"))).collect();
         leader.apply(Command::Stage(stage("main", changes)));
     }
     leader.reset("main");

@@ -19,7 +19,7 @@ use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, close_code};
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, Sink, Stream};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -88,7 +88,8 @@ pub(super) struct Conversation {
     work: mpsc::UnboundedReceiver<ToSession>,
     reports: FuturesUnordered<Outcome>,
     next_report: u64,
-    unanswered: BTreeSet<u64>,
+    /// Their numbers, upwards: mostly there are few.
+    unanswered: VecDeque<u64>,
     held: VecDeque<Held>,
     reserves: usize,
     unwritten: VecDeque<Message>,
@@ -140,7 +141,7 @@ impl Conversation {
             work,
             reports: FuturesUnordered::new(),
             next_report: 0,
-            unanswered: BTreeSet::new(),
+            unanswered: VecDeque::new(),
             held: VecDeque::new(),
             reserves: 0,
             unwritten: VecDeque::new(),
@@ -313,7 +314,9 @@ impl Conversation {
 
     fn take_outcomes(&mut self, context: &mut Context<'_>) -> Result<(), End> {
         while let Poll::Ready(Some((number, outcome))) = Pin::new(&mut self.reports).poll_next(context) {
-            self.unanswered.remove(&number);
+            if let Ok(place) = self.unanswered.binary_search(&number) {
+                self.unanswered.remove(place);
+            }
             if let Some(frame) = outcome.map_err(End::Told)? {
                 self.say(&frame);
             }
@@ -335,7 +338,7 @@ impl Conversation {
 
     /// Whether every report below a number is answered.
     fn is_answered(&self, below: u64) -> bool {
-        self.unanswered.first().is_none_or(|unanswered| *unanswered >= below)
+        self.unanswered.front().is_none_or(|unanswered| *unanswered >= below)
     }
 
     /// Whether there are no more frames; there may be if there is no room for them.
@@ -532,7 +535,7 @@ impl Conversation {
     fn next_number(&mut self) -> u64 {
         let number = self.next_report;
         self.next_report += 1;
-        self.unanswered.insert(number);
+        self.unanswered.push_back(number);
         number
     }
 

@@ -16,6 +16,7 @@ use crate::service::Service;
 use making::{Made, make};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
 use windlass_core::branches::commits::{Abort, CommitState};
@@ -251,14 +252,17 @@ fn is_ending(service: &Service) -> bool {
     service.token_key().is_err() || service.stop().is_cancelled()
 }
 
+/// Sweeps step by step. Nobody waits for it, and others wait for the log: after each step it stays away for as long as that
+/// one took, so that they get at least every other turn.
 async fn sweep(service: &Service) {
     loop {
+        let began = Instant::now();
         steps::pass("sweeping");
         let swept = service.propose(Command::Sweep).await;
         steps::pass("swept");
         match swept {
             Ok(Outcome::Swept { areas: 0 }) => return,
-            Ok(_) => {}
+            Ok(_) => tokio::time::sleep(began.elapsed()).await,
             Err(problem) => {
                 if is_ending(service) {
                     return;
