@@ -79,6 +79,8 @@ pub struct Node {
     accepting: JoinHandle<()>,
     roles: Vec<JoinHandle<()>>,
     _threads: [OwnThread; 2],
+    /// Until their conversations have ended.
+    _consumers: Arc<ConsumerThreads>,
     _folder: DataFolder,
 }
 
@@ -129,10 +131,20 @@ impl Node {
             commit_thread.spawn(committer::run(service.clone(), commits)),
         ];
         let router = http::router(service.clone());
-        let threads = ConsumerThreads::start().map_err(NodeFault::Thread)?;
-        let accepting = http::accept::serve(listener, router, accept, threads, service.stop().clone());
+        let consumers = Arc::new(ConsumerThreads::start().map_err(NodeFault::Thread)?);
+        let stop = service.stop().clone();
+        let accepting = http::accept::serve(listener, router, accept, Arc::clone(&consumers), stop);
         let accepting = tokio::spawn(accepting);
-        Ok(Node { service, address, accepting, roles, _threads: [thread, commit_thread], _folder: folder })
+        let threads = [thread, commit_thread];
+        Ok(Node {
+            service,
+            address,
+            accepting,
+            roles,
+            _threads: threads,
+            _consumers: consumers,
+            _folder: folder,
+        })
     }
 
     /// Where the doors are.

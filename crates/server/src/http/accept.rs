@@ -49,17 +49,17 @@ pub struct ConnectionPlace {
 /// How a consumer's first request begins.
 const CONSUMER_BEGINS: &[u8] = b"GET /v1/consume";
 
-/// Serves connections until `stop`, then lets requests under way end.
+/// Serves connections until `stop`, then lets requests under way end. Conversations of consumers may go on after that, as long as
+/// their threads are there.
 pub(crate) async fn serve(
     listener: TcpListener,
     router: Router,
     options: AcceptOptions,
-    threads: ConsumerThreads,
+    threads: Arc<ConsumerThreads>,
     stop: CancellationToken,
 ) {
     let permits = Arc::new(Semaphore::new(options.connections_max));
     let connections = TaskTracker::new();
-    let threads = Arc::new(threads);
     loop {
         let next = async {
             let permit = Arc::clone(&permits).acquire_owned().await.expect("the semaphore is never closed");
