@@ -2,7 +2,7 @@
 //!
 //! The order has one, since its few tasks must not wait behind those of ten thousand consumers, who wait for them. The
 //! Committer has one of low priority. Consumers share a few: a conversation that stays on one thread finds all that it
-//! touches in the caches of one processor, and costs a fifth less than one that idle threads take from each other.
+//! touches in the caches of one processor, and costs about a sixth less than one that idle threads take from each other.
 //! Everything else runs on the threads of whoever started the server.
 
 use std::sync::atomic::{AtomicUsize, Ordering};

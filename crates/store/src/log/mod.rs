@@ -37,7 +37,7 @@ use segments::{Folder, Run, SegmentList};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use writer::Writer;
 
@@ -202,7 +202,8 @@ impl Log {
             match self.handle.writer.try_lock() {
                 Ok(mut writer) => writer.write_queued(),
                 // Whoever writes looks at the queue once more, or has looked already: then the thread must.
-                Err(_) => self.handle.shared.wake.notify_one(),
+                Err(TryLockError::WouldBlock) => self.handle.shared.wake.notify_one(),
+                Err(TryLockError::Poisoned(_)) => panic!("a thread has found a contradiction in the log"),
             }
         }
     }
