@@ -285,8 +285,8 @@ pub const OUTPUTS_PER_CHUNK_MAX: usize = 1_000;
 /// Outputs in one report of several chunks, for the same reason.
 pub const OUTPUTS_PER_REPORT_MAX: usize = 4_000;
 
-/// Rows that one command removes or looks at. A row takes two to four microseconds, applied and brought into the tables, and a
-/// put that comes meanwhile waits for all of them: a quarter of a thousand are less than what its own fsyncs take.
+/// Rows that one command removes or looks at. A row takes a few microseconds, applied and brought into the tables, and a put
+/// that comes meanwhile waits for all of them: a quarter of a thousand should take no longer than its own fsyncs do.
 pub const STAGED_ROWS_PER_SWEEP_MAX: usize = 250;
 
 /// Files that are noted at a time; each is some megabytes.
