@@ -180,8 +180,8 @@ impl Log {
         Ok((Log { handle: Arc::new(handle) }, recovered))
     }
 
-    /// Queues records for the writer thread; `done` is called from it, after the fdatasync that covers them, in order.
-    /// Everything queued while a write is under way becomes one write and one fdatasync.
+    /// Queues records for the writer thread; `done` is called from it, or from whoever writes just then, after the fdatasync
+    /// that covers them, in order. Everything queued while a write is under way becomes one write and one fdatasync.
     ///
     /// # Panics
     /// If an entry does not follow the last one, or a truncation reaches into what is purged: such a log would not
