@@ -31,6 +31,9 @@ const RETRY_FOR_DEFAULT: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone)]
 pub struct Client {
     http: reqwest::Client,
+    /// For consumers' sockets, each on a new connection: the server goes by the first request of a connection to keep it on one
+    /// thread.
+    sockets: reqwest::Client,
     base: Arc<Url>,
     token: Option<HeaderValue>,
     retry_for: Duration,
@@ -48,11 +51,15 @@ impl Client {
         if !matches!(base.scheme(), "http" | "https") || !base.has_host() {
             return Err(wrong("it must begin with http:// or https://"));
         }
-        let builder = reqwest::Client::builder().connect_timeout(CONNECT_PATIENCE).tcp_nodelay(true);
-        // A proxy's loopback is not this machine's.
-        let builder = if is_loopback(&base) { builder.no_proxy() } else { builder };
-        let http = builder.build().map_err(|error| ClientError::Setting(with_causes(&error)))?;
-        Ok(Client { http, base: Arc::new(base), token: None, retry_for: RETRY_FOR_DEFAULT })
+        let builder = || {
+            let builder = reqwest::Client::builder().connect_timeout(CONNECT_PATIENCE).tcp_nodelay(true);
+            // A proxy's loopback is not this machine's.
+            if is_loopback(&base) { builder.no_proxy() } else { builder }
+        };
+        let setting = |error| ClientError::Setting(with_causes(&error));
+        let http = builder().build().map_err(setting)?;
+        let sockets = builder().pool_max_idle_per_host(0).build().map_err(setting)?;
+        Ok(Client { http, sockets, base: Arc::new(base), token: None, retry_for: RETRY_FOR_DEFAULT })
     }
 
     /// The same client, with a bearer token.
@@ -122,14 +129,13 @@ impl Client {
     }
 
     async fn try_bytes(&self, call: &Call) -> Result<Bytes, Miss> {
-        let request = self.request(call).timeout(call.patience);
+        let request = self.request(&self.http, call).timeout(call.patience);
         let response = self.open(request).await?;
         response.bytes().await.map_err(|error| self.broken(&error))
     }
 
-    fn request(&self, call: &Call) -> reqwest::RequestBuilder {
-        let mut request =
-            self.http.request(call.method.clone(), call.url.clone()).headers(call.headers.clone());
+    fn request(&self, http: &reqwest::Client, call: &Call) -> reqwest::RequestBuilder {
+        let mut request = http.request(call.method.clone(), call.url.clone()).headers(call.headers.clone());
         if let Some(token) = &self.token {
             request = request.header(AUTHORIZATION, token.clone());
         }
@@ -150,15 +156,21 @@ impl Client {
         Err(self.refused(status, &body))
     }
 
-    /// Sends a call once, for an answer that goes on: an event stream or a socket.
+    /// Sends a call once, for an answer that goes on: an event stream.
     pub(crate) async fn open_once(&self, call: &Call) -> Result<reqwest::Response, ClientError> {
-        let opened = self.in_time(self.open(self.request(call))).await?;
+        let opened = self.in_time(self.open(self.request(&self.http, call))).await?;
+        opened.map_err(|miss| miss.error)
+    }
+
+    /// Sends a call once, on a connection of its own, which becomes a socket.
+    pub(crate) async fn open_socket(&self, call: &Call) -> Result<reqwest::Response, ClientError> {
+        let opened = self.in_time(self.open(self.request(&self.sockets, call))).await?;
         opened.map_err(|miss| miss.error)
     }
 
     /// Sends a call once, with a body that cannot be sent a second time.
     pub(crate) async fn send_stream(&self, call: &Call, body: reqwest::Body) -> Result<Bytes, ClientError> {
-        let request = self.request(call).body(body).timeout(call.patience);
+        let request = self.request(&self.http, call).body(body).timeout(call.patience);
         let response = self.open(request).await.map_err(|miss| miss.error)?;
         response.bytes().await.map_err(|error| self.broken(&error).error)
     }

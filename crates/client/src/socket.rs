@@ -167,7 +167,7 @@ async fn upgrade(client: &Client) -> Result<Socket, ClientError> {
         .header("upgrade", "websocket")
         .header("sec-websocket-version", "13")
         .header("sec-websocket-key", &key);
-    let response = client.open_once(&call).await?;
+    let response = client.open_socket(&call).await?;
     let accept = response.headers().get("sec-websocket-accept").map(http::HeaderValue::as_bytes);
     if response.status() != StatusCode::SWITCHING_PROTOCOLS
         || accept != Some(derive_accept_key(key.as_bytes()).as_bytes())

@@ -2,7 +2,8 @@
 //!
 //! Reading order: [`folder`] is where everything lies, [`log`] is what is fsynced, [`tables`] are the rows that the
 //! machine keeps, [`snapshot`] is all rows in one file, [`objects`] is where chunks' bytes are, [`ranges`] is
-//! what branches have committed, [`fault`] is what can go wrong, [`steps`] is where tests have the process end.
+//! what branches have committed, [`fault`] is what can go wrong, [`turns`] is how busy threads
+//! give way, [`steps`] is where tests have the process end.
 //!
 //! Invariants
 //! - What was acknowledged as durable is there after a crash, or opening refuses with a sentence that says where.
@@ -10,6 +11,7 @@
 
 pub mod fault;
 pub mod folder;
+mod leftovers;
 pub mod log;
 pub mod objects;
 mod overlay;
@@ -18,3 +20,4 @@ pub mod snapshot;
 pub mod steps;
 mod table_options;
 pub mod tables;
+pub mod turns;

@@ -26,6 +26,7 @@
 //!   for minutes, holds what the trees consist of at its beginning, and no snapshot.
 
 use crate::fault::StoreFault;
+use crate::leftovers::Leftovers;
 use crate::overlay::{Merged, Overlay};
 use crate::table_options::options_of;
 use fjall::{AbstractTree, AnyTree, Database, Keyspace, PersistMode};
@@ -37,8 +38,9 @@ use windlass_core::tables::{KeyRange, Row, Table, Tables, Walk, is_empty_range};
 const CACHE_BYTES: u64 = 32 << 20;
 /// A table's memtable is sealed and flushed beyond this.
 const MEMTABLE_BYTES: u64 = 4 << 20;
-/// The same for the table whose keys come in no order: a flush is merged with all that is there, so it should be large.
-const SCATTERED_MEMTABLE_BYTES: u64 = 16 << 20;
+/// The same for a table whose keys come in no order, since a flush is merged with all that is there; and for the one that a whole
+/// commit is staged in, since nobody reads or writes a table while a flush of it is being noted, which is five fsyncs.
+const LARGE_MEMTABLE_BYTES: u64 = 16 << 20;
 /// All journals together; they are read into memory at start, so this bounds that peak too.
 const JOURNAL_BYTES_MAX: u64 = 64 << 20;
 /// So much of a table may stay in memory at a start.
@@ -54,6 +56,7 @@ pub struct DiskTables {
     database: Database,
     keyspaces: Keyspaces,
     overlays: [Overlay; Table::ALL.len()],
+    leftovers: Leftovers,
 }
 
 /// One keyspace for each table, in the order of [`Table::ALL`].
@@ -103,7 +106,10 @@ impl DiskTables {
         let Ok(keyspaces) = keyspaces.try_into() else {
             unreachable!("one keyspace was pushed for each table")
         };
-        let tables = DiskTables { path: path.to_owned(), database, keyspaces, overlays: Default::default() };
+        let leftovers =
+            Leftovers::start().map_err(|error| StoreFault::from_io("start a thread for", path, error))?;
+        let path = path.to_owned();
+        let tables = DiskTables { path, database, keyspaces, overlays: Default::default(), leftovers };
         tables.flush_replayed().map_err(fault)?;
         Ok(tables)
     }
@@ -140,8 +146,10 @@ impl DiskTables {
     /// Seals a table's memtable if it is full, so that it is flushed.
     fn seal_if_full(&self, table: Table) -> Result<(), fjall::Error> {
         let keyspace = &self.keyspaces[position(table)];
-        if keyspace.tree.active_memtable().size() > memtable_bytes(table) {
+        let memtable = keyspace.tree.active_memtable();
+        if memtable.size() > memtable_bytes(table) {
             keyspace.rotate_memtable()?;
+            self.leftovers.hold(memtable);
         }
         Ok(())
     }
@@ -296,7 +304,7 @@ fn position(table: Table) -> usize {
 
 fn memtable_bytes(table: Table) -> u64 {
     match table {
-        Table::Found => SCATTERED_MEMTABLE_BYTES,
+        Table::Found | Table::Staged => LARGE_MEMTABLE_BYTES,
         _ => MEMTABLE_BYTES,
     }
 }
@@ -402,7 +410,7 @@ mod tests {
             }
             tables.commit();
             // Four sealed ones and the open one are the most that the engine lets a table have.
-            let most = 5 * (SCATTERED_MEMTABLE_BYTES + 2 * MEMTABLE_BYTES) + (1 << 20);
+            let most = 5 * (LARGE_MEMTABLE_BYTES + 2 * MEMTABLE_BYTES) + (1 << 20);
             assert!(tables.database.write_buffer_size() < most, "{}", tables.database.write_buffer_size());
         }
     }

@@ -5,6 +5,7 @@
 //! - A file whose schema is not exactly the one that is asked for is not read.
 
 use super::entries::Texts;
+use crate::turns::give_way;
 use bytes::Bytes;
 use parquet::basic::{Compression, Encoding};
 use parquet::column::reader::get_typed_column_reader;
@@ -22,6 +23,10 @@ use std::sync::Arc;
 
 /// Why bytes are not what they should be: a part of a sentence.
 pub(super) type What = String;
+
+/// So many rows are written or read before others get their turn. The writer looks at its pages after as many, so the bytes are
+/// the same as if all were written at once.
+const ROWS_AT_ONCE: usize = 1_024;
 
 /// What a file is made of: its schema, and how its columns are encoded.
 pub(super) struct Layout {
@@ -87,7 +92,7 @@ fn fixed_properties() -> WriterPropertiesBuilder {
         .set_dictionary_page_size_limit(1 << 20)
         .set_data_page_size_limit(1 << 20)
         .set_data_page_row_count_limit(20_000)
-        .set_write_batch_size(1_024)
+        .set_write_batch_size(ROWS_AT_ONCE)
         .set_max_row_group_row_count(None)
         .set_statistics_enabled(EnabledStatistics::Chunk)
         .set_statistics_truncate_length(Some(64))
@@ -121,7 +126,18 @@ impl ColumnsWriter<'_> {
     fn write_levels<T: DataType>(&mut self, values: &[T::T], levels: Option<&[i16]>) {
         let column = self.0.next_column().expect("memory takes a column");
         let mut column = column.expect("no more columns are written than the schema has");
-        column.typed::<T>().write_batch(values, levels, None).expect("values are of the column's type");
+        let rows = levels.map_or(values.len(), <[i16]>::len);
+        let mut left = values;
+        for first in (0..rows).step_by(ROWS_AT_ONCE) {
+            let end = rows.min(first + ROWS_AT_ONCE);
+            let levels = levels.map(|levels| &levels[first..end]);
+            let count =
+                levels.map_or(end - first, |levels| levels.iter().filter(|level| **level > 0).count());
+            let (values, rest) = left.split_at(count);
+            column.typed::<T>().write_batch(values, levels, None).expect("values are of the column's type");
+            left = rest;
+            give_way();
+        }
         column.close().expect("memory takes the end of a column");
     }
 }
@@ -155,11 +171,17 @@ impl ColumnsReader {
         let column = group.get_column_reader(self.column).map_err(unreadable)?;
         self.column += 1;
         let (mut values, mut levels) = (Vec::new(), Vec::new());
-        let (records, _, _) = get_typed_column_reader::<T>(column)
-            .read_records(self.rows, Some(&mut levels), None, &mut values)
-            .map_err(unreadable)?;
-        if records != self.rows {
-            return Err("a column has too few rows".to_owned());
+        let mut column = get_typed_column_reader::<T>(column);
+        let mut left = self.rows;
+        while left > 0 {
+            let some = left.min(ROWS_AT_ONCE);
+            let read = column.read_records(some, Some(&mut levels), None, &mut values);
+            let (records, _, _) = read.map_err(unreadable)?;
+            if records == 0 {
+                return Err("a column has too few rows".to_owned());
+            }
+            left -= records;
+            give_way();
         }
         Ok((values, levels))
     }

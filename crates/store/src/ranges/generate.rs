@@ -11,6 +11,7 @@ use super::walk::Walk;
 use super::writing::Writing;
 use super::{Cuts, FileName, Keep, Ranges};
 use crate::fault::StoreFault;
+use crate::turns::give_way;
 use futures_util::{Stream, StreamExt};
 use std::pin::pin;
 use std::sync::Arc;
@@ -100,6 +101,7 @@ impl Ranges {
             );
             merge.copy_parent(Some(&change.path)).await?;
             merge.take(&change).await?;
+            give_way();
             last = Some(change.path);
         }
         merge.copy_parent(None).await?;
@@ -196,6 +198,7 @@ impl<N> Merge<'_, N> {
             } else {
                 self.open.push(entry);
                 self.cut().await?;
+                give_way();
             }
         }
         self.parent.go_to_row(end);

@@ -30,6 +30,7 @@ use windlass_core::limits::MISSING_CHUNKS_NAMED_MAX;
 use windlass_store::fault::StoreFault;
 use windlass_store::ranges::{Change, FileName, GenerateFault, Generated};
 use windlass_store::steps;
+use windlass_store::turns::give_way;
 
 /// What came of it.
 pub(super) enum Made {
@@ -259,6 +260,6 @@ fn to_change(
 fn read_page(service: &Service, areas: &[AreaId], after: Option<&str>) -> StagedPage {
     let from = after.map_or(From::At(""), From::After);
     staged_page(areas, "", from, STAGED_ROWS_AT_ONCE, |table, range| {
-        service.order().committed().scan(table, range)
+        service.order().committed().scan(table, range).inspect(|_| give_way())
     })
 }

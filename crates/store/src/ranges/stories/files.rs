@@ -29,13 +29,18 @@ fn the_bytes_of_a_range_and_a_metarange_are_forever() {
     let range = range_file::encode(entries(&[("a", 1), ("a/b", 2), ("ä", 3), ("🦀", 4)]));
     let metarange = metarange_file::encode(&some_ranges());
     let empty = metarange_file::encode(&Metarange::default());
-    let digests = [range, metarange, empty].map(|bytes| (bytes.len(), digest_of(&bytes).to_string()));
+    // More rows than are written at once, and more than a page has.
+    let mut many = Entries::default();
+    (0..50_001).for_each(|number| many.push_entry(&format!("path/{number:06}"), &entry(number)));
+    let many = range_file::encode(many);
+    let digests = [range, metarange, empty, many].map(|bytes| (bytes.len(), digest_of(&bytes).to_string()));
     assert_eq!(
         digests.each_ref().map(|(length, digest)| (*length, digest.as_str())),
         [
             (1647, "f4309c7fa20ca53d2644517af6eb6ba6f8e17d67f3bdd94ecfaee52b3f2823a4"),
             (1055, "db4206cfc36492870e928b38269309400ea0c441d5119e85aee083f9e4614c9d"),
             (195, "d1469a3baed8d1f4faeabc2927d2e3132fc620909a565b82ea095941f5123366"),
+            (2_015_059, "510322455156fbefb6e4af89e527455f883507a25bf5e288eb531a9a75084e11"),
         ]
     );
 }
