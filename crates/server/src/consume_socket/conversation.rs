@@ -69,8 +69,18 @@ impl Goodbye {
     }
 }
 
-/// The outcome of a report: its number, and the frame that answers it; or of what the server has to note before it goes on.
-type Outcome = BoxFuture<'static, (u64, Result<Option<ServerFrame>, Goodbye>)>;
+/// What a conversation waits for beside its socket.
+enum Happened {
+    /// A report has its outcome, and maybe a frame that answers it; or what the server had to note before it goes on is noted.
+    Answered { number: u64, outcome: Result<Option<ServerFrame>, Goodbye> },
+    /// The Dispatcher has something for the consumer, and maybe more behind it.
+    Told { first: Option<ToSession>, work: mpsc::UnboundedReceiver<ToSession> },
+    /// The server stops.
+    Stopping,
+}
+
+/// Something that is looked at only when it has happened.
+type Awaited = BoxFuture<'static, Happened>;
 
 /// A reserve that waits for reports.
 #[derive(Debug)]
@@ -85,8 +95,9 @@ pub(super) struct Conversation {
     service: Service,
     session: SessionId,
     socket: WebSocket,
-    work: mpsc::UnboundedReceiver<ToSession>,
-    reports: FuturesUnordered<Outcome>,
+    /// The reports under way, the next word of the Dispatcher, and the server's stop. The latter two are always there, and not
+    /// only for speed: a set whose every member was polled once wakes its task again, to no avail.
+    awaited: FuturesUnordered<Awaited>,
     next_report: u64,
     /// Their numbers, upwards: mostly there are few.
     unanswered: VecDeque<u64>,
@@ -134,12 +145,15 @@ impl Conversation {
         socket: WebSocket,
         work: mpsc::UnboundedReceiver<ToSession>,
     ) -> Conversation {
+        let stopped = service.stop().child_token().cancelled_owned();
+        let awaited = FuturesUnordered::new();
+        awaited.push(stopped.map(|()| Happened::Stopping).boxed());
+        awaited.push(next_word(work));
         Conversation {
             service,
             session,
             socket,
-            work,
-            reports: FuturesUnordered::new(),
+            awaited,
             next_report: 0,
             unanswered: VecDeque::new(),
             held: VecDeque::new(),
@@ -164,12 +178,7 @@ impl Conversation {
             heartbeat_ms: times.heartbeat_ms,
             grace_ms: times.grace_ms,
         });
-        // One of its own: each look at it takes its lock.
-        let stop = self.service.stop().child_token();
-        let end = tokio::select! {
-            end = std::future::poll_fn(|context| self.poll(context)) => end,
-            () = stop.cancelled() => End::Told(Goodbye::away()),
-        };
+        let end = std::future::poll_fn(|context| self.poll(context)).await;
         if !matches!(end, End::Left) {
             self.service.dispatcher().send(Event::Disconnect(self.session));
         }
@@ -184,9 +193,14 @@ impl Conversation {
 
     async fn await_outcomes(&mut self) {
         use futures_util::StreamExt;
-        while let Some((_, outcome)) = self.reports.next().await {
-            if let Ok(Some(frame)) = outcome {
-                self.say(&frame);
+        while !self.unanswered.is_empty()
+            && let Some(happened) = self.awaited.next().await
+        {
+            if let Happened::Answered { number, outcome } = happened {
+                self.note_answered(number);
+                if let Ok(Some(frame)) = outcome {
+                    self.say(&frame);
+                }
             }
         }
     }
@@ -205,9 +219,7 @@ impl Conversation {
     /// Takes in what is there and writes what there is to say, again if there was too much of it for one go.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<End> {
         loop {
-            if !self.has_much_to_say()
-                && let Err(end) = self.take_in(context)
-            {
+            if let Err(end) = self.take_in(context) {
                 return Poll::Ready(end);
             }
             let had_much_to_say = self.has_much_to_say();
@@ -229,8 +241,7 @@ impl Conversation {
     fn take_in(&mut self, context: &mut Context<'_>) -> Result<(), End> {
         loop {
             let has_all_frames = self.take_frames(context)?;
-            self.take_outcomes(context)?;
-            self.take_work(context)?;
+            self.take_what_happened(context)?;
             if has_all_frames || !self.has_room() {
                 return Ok(());
             }
@@ -270,13 +281,6 @@ impl Conversation {
         }
     }
 
-    fn take_work(&mut self, context: &mut Context<'_>) -> Result<(), End> {
-        while let Poll::Ready(Some(to_session)) = self.work.poll_recv(context) {
-            self.hear(to_session).map_err(End::Told)?;
-        }
-        Ok(())
-    }
-
     /// Asks for work; what there is at once needs no other wake.
     fn reserve(&mut self, ask: Ask) -> Result<(), Goodbye> {
         match self.service.dispatcher().reserve(ask) {
@@ -312,13 +316,26 @@ impl Conversation {
         Ok(())
     }
 
-    fn take_outcomes(&mut self, context: &mut Context<'_>) -> Result<(), End> {
-        while let Poll::Ready(Some((number, outcome))) = Pin::new(&mut self.reports).poll_next(context) {
-            if let Ok(place) = self.unanswered.binary_search(&number) {
-                self.unanswered.remove(place);
-            }
-            if let Some(frame) = outcome.map_err(End::Told)? {
-                self.say(&frame);
+    fn take_what_happened(&mut self, context: &mut Context<'_>) -> Result<(), End> {
+        while let Poll::Ready(Some(happened)) = Pin::new(&mut self.awaited).poll_next(context) {
+            match happened {
+                Happened::Answered { number, outcome } => {
+                    self.note_answered(number);
+                    if let Some(frame) = outcome.map_err(End::Told)? {
+                        self.say(&frame);
+                    }
+                }
+                Happened::Told { first, mut work } => {
+                    let mut next = first;
+                    while let Some(to_session) = next {
+                        self.hear(to_session).map_err(End::Told)?;
+                        next = work.try_recv().ok();
+                    }
+                    if !work.is_closed() {
+                        self.awaited.push(next_word(work));
+                    }
+                }
+                Happened::Stopping => return Err(End::Told(Goodbye::away())),
             }
         }
         if let ComingBack::Said { below } = self.coming_back
@@ -334,6 +351,12 @@ impl Conversation {
             self.reserve(held.ask).map_err(End::Told)?;
         }
         Ok(())
+    }
+
+    fn note_answered(&mut self, number: u64) {
+        if let Ok(place) = self.unanswered.binary_search(&number) {
+            self.unanswered.remove(place);
+        }
     }
 
     /// Whether every report below a number is answered.
@@ -462,13 +485,12 @@ impl Conversation {
         let service = self.service.clone();
         let number = self.next_number();
         self.enlisted = Some(number);
-        self.reports.push(Box::pin(async move {
-            match service.propose(Command::Enlist(enlist)).await {
-                Ok(_) => (number, Ok(None)),
-                Err(problem) => {
-                    (number, Err(Goodbye { code: close_code::AWAY, reason: problem.to_string() }))
-                }
-            }
+        self.awaited.push(Box::pin(async move {
+            let outcome = match service.propose(Command::Enlist(enlist)).await {
+                Ok(_) => Ok(None),
+                Err(problem) => Err(Goodbye { code: close_code::AWAY, reason: problem.to_string() }),
+            };
+            Happened::Answered { number, outcome }
         }));
         number
     }
@@ -507,13 +529,13 @@ impl Conversation {
     ) {
         let number = self.next_number();
         let under_way = self.service.count_report();
-        self.reports.push(Box::pin(async move {
+        self.awaited.push(Box::pin(async move {
             let _under_way = under_way;
             let frame = match outcome.await {
                 Ok(verdicts) => ServerFrame::Settled { request, verdicts },
                 Err(problem) => refused(request, &problem),
             };
-            (number, Ok(Some(frame)))
+            Happened::Answered { number, outcome: Ok(Some(frame)) }
         }));
     }
 
@@ -522,13 +544,13 @@ impl Conversation {
         let number = self.next_number();
         let (under_way, service) = (self.service.count_report(), self.service.clone());
         let tasks = AddTasksRequest { tasks: tasks.into_iter().map(work::request_of).collect() };
-        self.reports.push(Box::pin(async move {
+        self.awaited.push(Box::pin(async move {
             let _under_way = under_way;
             let frame = match service.add_tasks(lane, tasks, idempotency_key).await {
                 Ok(added) => ServerFrame::Added { request, tasks: added.tasks },
                 Err(problem) => refused(request, &problem),
             };
-            (number, Ok(Some(frame)))
+            Happened::Answered { number, outcome: Ok(Some(frame)) }
         }));
     }
 
@@ -542,6 +564,14 @@ impl Conversation {
     fn say(&mut self, frame: &ServerFrame) {
         self.unwritten.push_back(Message::Binary(frames::encode(frame).into()));
     }
+}
+
+/// The next thing that the Dispatcher has for a consumer.
+fn next_word(mut work: mpsc::UnboundedReceiver<ToSession>) -> Awaited {
+    Box::pin(async move {
+        let first = work.recv().await;
+        Happened::Told { first, work }
+    })
 }
 
 fn names_of(submission: SubmissionId, chunks: &[WorkChunk]) -> Vec<(ChunkName, AttemptToken)> {
