@@ -286,8 +286,8 @@ pub const OUTPUTS_PER_CHUNK_MAX: usize = 1_000;
 pub const OUTPUTS_PER_REPORT_MAX: usize = 4_000;
 
 /// Rows that one command removes or looks at. A row takes a few microseconds, applied and brought into the tables, and a put
-/// that comes meanwhile waits for all of them: a quarter of a thousand should take no longer than its own fsyncs do.
-pub const STAGED_ROWS_PER_SWEEP_MAX: usize = 250;
+/// that comes meanwhile waits for all of them: half a thousand should take no longer than its own fsyncs do.
+pub const STAGED_ROWS_PER_SWEEP_MAX: usize = 500;
 
 /// Files that are noted at a time; each is some megabytes.
 pub const FILES_PER_NOTE_MAX: usize = 1_000;

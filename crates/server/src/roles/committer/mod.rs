@@ -252,16 +252,17 @@ fn is_ending(service: &Service) -> bool {
     service.token_key().is_err() || service.stop().is_cancelled()
 }
 
-/// Sweeps step by step. Nobody waits for it, and others wait for the log: after each step it stays away for as long as that
-/// one took, so that they get at least every other turn.
+/// Sweeps step by step. Nobody waits for it, and others wait for the log: after a step in which somebody else wrote too, it stays
+/// away for as long as that one took, so that they get at least every other turn.
 async fn sweep(service: &Service) {
     loop {
-        let began = Instant::now();
+        let (began, written) = (Instant::now(), service.order().counters().commands);
         steps::pass("sweeping");
         let swept = service.propose(Command::Sweep).await;
         steps::pass("swept");
         match swept {
             Ok(Outcome::Swept { areas: 0 }) => return,
+            Ok(_) if service.order().counters().commands == written + 1 => {}
             Ok(_) => tokio::time::sleep(began.elapsed()).await,
             Err(problem) => {
                 if is_ending(service) {
