@@ -15,8 +15,8 @@ use windlass_core::ids::{Attempt, ChunkIndex, Epoch, SubmissionId};
 /// The version of this protocol that this build speaks.
 pub const PROTOCOL_VERSION: u16 = 1;
 
-/// What a connection reads or gathers for writing at a time. Ten thousand consumers have one each at both ends, and most
-/// frames are far smaller; larger ones make their own room for as long as they need it.
+/// What a connection gathers for writing at a time, and what a client reads. Ten thousand consumers have one each at both ends,
+/// and most frames are far smaller; larger ones make their own room for as long as they need it.
 pub const SOCKET_BUFFER_BYTES: usize = 4 * 1_024;
 
 /// No frame is larger; a server closes the connection of a client that sends one.

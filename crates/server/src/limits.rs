@@ -99,6 +99,11 @@ pub const LEASE_COVER_MS: u64 = 60_000;
 /// under way is not read until it is answered, so that many quick consumers cannot fill the memory.
 pub const REPORTS_MAX: usize = 32_768;
 
+/// What a consumer's connection reads at a time. Most frames are a tenth of that, and the WebSocket library fills the whole with
+/// zeros before each look: with a thousand consumers, larger ones would drive everything else out of the processor's cache.
+/// Larger frames make their own room for as long as they need it.
+pub const READ_BUFFER_BYTES: usize = 1_024;
+
 /// Keys of a lane that are shown: what fits on a screen.
 pub const LANE_KEYS_SHOWN: usize = 20;
 

@@ -5,6 +5,7 @@ mod work;
 
 use crate::http::accept::ConnectionPlace;
 use crate::http_refused;
+use crate::limits::READ_BUFFER_BYTES;
 use crate::roles::dispatcher::{Connected, Event, ToSession};
 use crate::service::Service;
 use axum::Extension;
@@ -40,7 +41,7 @@ pub(crate) async fn consume(
     let upgrade = upgrade
         .max_message_size(FRAME_BYTES_MAX)
         .max_frame_size(FRAME_BYTES_MAX)
-        .read_buffer_size(SOCKET_BUFFER_BYTES)
+        .read_buffer_size(READ_BUFFER_BYTES)
         .write_buffer_size(SOCKET_BUFFER_BYTES);
     upgrade.on_upgrade(move |socket| {
         let conversations = service.conversations().clone();
