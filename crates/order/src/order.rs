@@ -272,11 +272,13 @@ impl Order {
 
     /// What was done so far.
     pub fn counters(&self) -> OrderCounters {
-        let Inner { writer: GroupWriter { counts, waiting, .. }, barrier, log, applier, .. } = &*self.inner;
+        let Inner { writer: GroupWriter { counts, waiting, .. }, inbox, barrier, log, applier, .. } =
+            &*self.inner;
+        let in_inbox = inbox.max_capacity() - inbox.capacity();
         OrderCounters {
             commands: counts.commands.load(Ordering::Relaxed),
             groups: counts.groups.load(Ordering::Relaxed),
-            waiting: waiting.len() as u64,
+            waiting: (in_inbox + waiting.len()) as u64,
             barriers: barrier.passed(),
             unknown_tokens: waiting.unknown(),
             log: log.counters(),

@@ -101,7 +101,7 @@ pub const REPORTS_MAX: usize = 32_768;
 
 /// What a consumer's connection reads at a time. Most frames are a tenth of that, and the WebSocket library fills the whole with
 /// zeros before each look: with a thousand consumers, larger ones would drive everything else out of the processor's cache.
-/// Larger frames make their own room for as long as they need it.
+/// A frame of a megabyte then takes a thousand reads.
 pub const READ_BUFFER_BYTES: usize = 1_024;
 
 /// Keys of a lane that are shown: what fits on a screen.

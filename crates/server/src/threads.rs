@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use windlass_store::turns::work_in_background;
 
 /// A tenth of a processor's time is left for making commits when there is more to do than there are processors.
 const COMMITTER_NICE: i32 = 10;
@@ -31,6 +32,7 @@ impl OwnThread {
         OwnThread::start("committer", || {
             // On Linux this is the priority of the thread alone. Without it everything works, only less evenly.
             rustix::process::setpriority_process(None, COMMITTER_NICE).unwrap_or(());
+            work_in_background();
         })
     }
 

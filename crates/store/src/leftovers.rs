@@ -1,46 +1,47 @@
 //! Leftovers: memtables that were sealed, until nobody else needs them.
 //!
 //! A memtable that is flushed is let go when the next one is sealed, by whoever seals: that is the machine's thread, and to free a
-//! memtable row by row takes up to twenty milliseconds. So each is held here as well until all others have let go, and is freed
-//! on a thread of its own.
+//! memtable row by row takes up to twenty milliseconds. So those that the machine seals are held here as well until all others have
+//! let go, and are freed on a thread of their own.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How soon a memtable that nobody needs any more is freed.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How soon one is freed whose last reader has let go. Mostly they are let go just before the next one arrives, and freed then.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Anything that is freed when its last holder lets go.
 type Held = Arc<dyn Send + Sync>;
 
-/// The thread that frees.
+/// The way to the thread that frees. It ends when this is dropped.
 pub(crate) struct Leftovers {
-    /// None once it ends.
-    held: Option<mpsc::Sender<Held>>,
+    /// None at the end.
+    out: Option<mpsc::Sender<Held>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Leftovers {
     pub(crate) fn start() -> std::io::Result<Leftovers> {
-        let (held, arriving) = mpsc::channel();
-        let thread = std::thread::Builder::new().name("leftovers".into()).spawn(move || free(&arriving))?;
-        Ok(Leftovers { held: Some(held), thread: Some(thread) })
+        let (out, arriving) = mpsc::channel();
+        let freer = Freer { arriving, held: Vec::new() };
+        let thread = std::thread::Builder::new().name("leftovers".into()).spawn(|| freer.run())?;
+        Ok(Leftovers { out: Some(out), thread: Some(thread) })
     }
 
     /// Holds something until nobody else does.
     pub(crate) fn hold(&self, held: Held) {
-        if let Some(thread) = &self.held {
+        if let Some(out) = &self.out {
             // Without the thread it is freed by its last holder.
-            drop(thread.send(held));
+            drop(out.send(held));
         }
     }
 }
 
 impl Drop for Leftovers {
     fn drop(&mut self) {
-        self.held = None;
+        self.out = None;
         if let Some(thread) = self.thread.take() {
             // It has nothing to tell.
             drop(thread.join());
@@ -48,20 +49,30 @@ impl Drop for Leftovers {
     }
 }
 
-fn free(arriving: &mpsc::Receiver<Held>) {
-    let mut held: Vec<Held> = Vec::new();
-    loop {
-        let arrived = if held.is_empty() {
-            arriving.recv().map_err(|_| RecvTimeoutError::Disconnected)
+struct Freer {
+    arriving: mpsc::Receiver<Held>,
+    held: Vec<Held>,
+}
+
+impl Freer {
+    fn run(mut self) {
+        while self.run_once(LOOK_EVERY) {}
+    }
+
+    /// Waits for the next arrival, but not for long if something is held, and frees what nobody else holds; false at the end.
+    fn run_once(&mut self, look_every: Duration) -> bool {
+        let arrived = if self.held.is_empty() {
+            self.arriving.recv().map_err(|_| RecvTimeoutError::Disconnected)
         } else {
-            arriving.recv_timeout(LOOK_EVERY)
+            self.arriving.recv_timeout(look_every)
         };
         match arrived {
-            Ok(arrived) => held.push(arrived),
+            Ok(arrived) => self.held.push(arrived),
             Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Disconnected) => return false,
         }
-        held.retain(|it| Arc::strong_count(it) > 1);
+        self.held.retain(|it| Arc::strong_count(it) > 1);
+        true
     }
 }
 
@@ -70,43 +81,41 @@ mod tests {
     use super::*;
     use std::sync::Mutex;
 
-    /// Notes the name of the thread that it is freed on.
-    struct Noting(Arc<Mutex<Option<String>>>);
+    #[test]
+    fn what_is_held_is_freed_when_nobody_else_holds_it_whether_others_arrive_or_not() {
+        let (out, arriving) = mpsc::channel::<Held>();
+        let mut freer = Freer { arriving, held: Vec::new() };
+        let [one, two] = [Arc::new(1), Arc::new(2)];
+        out.send(one.clone()).unwrap();
+        out.send(two.clone()).unwrap();
+        assert!(freer.run_once(Duration::ZERO) && freer.run_once(Duration::ZERO));
+        assert_eq!(freer.held.len(), 2, "somebody needs them");
+        drop(one);
+        out.send(Arc::new(3)).unwrap();
+        assert!(freer.run_once(Duration::ZERO));
+        assert_eq!(freer.held.len(), 1, "the first, and the third that nobody needs, are freed");
+        drop(two);
+        assert!(freer.run_once(Duration::ZERO));
+        assert!(freer.held.is_empty());
+        drop(out);
+        assert!(!freer.run_once(Duration::ZERO));
+    }
 
-    impl Drop for Noting {
+    /// Tells on which thread it is freed.
+    struct Telling(Mutex<mpsc::Sender<Option<String>>>);
+
+    impl Drop for Telling {
         fn drop(&mut self) {
-            let name = std::thread::current().name().unwrap_or_default().to_owned();
-            *self.0.lock().unwrap() = Some(name);
+            let name = std::thread::current().name().map(str::to_owned);
+            self.0.lock().unwrap().send(name).unwrap();
         }
     }
 
     #[test]
-    fn what_nobody_else_needs_any_more_is_freed_on_a_thread_of_its_own() {
+    fn what_nobody_else_needs_is_freed_on_the_thread_of_leftovers() {
+        let (freed_on, heard) = mpsc::channel();
         let leftovers = Leftovers::start().unwrap();
-        let freed_on = Arc::new(Mutex::new(None));
-        let needed = Arc::new(Noting(Arc::clone(&freed_on)));
-        leftovers.hold(needed.clone());
-        // While somebody needs it, others come and go.
-        for _ in 0..100 {
-            leftovers.hold(Arc::new(()));
-        }
-        std::thread::sleep(2 * LOOK_EVERY);
-        assert_eq!(*freed_on.lock().unwrap(), None);
-        drop(needed);
-        let began = std::time::Instant::now();
-        while freed_on.lock().unwrap().is_none() {
-            assert!(began.elapsed() < Duration::from_secs(30), "it is never freed");
-            std::thread::yield_now();
-        }
-        assert_eq!(freed_on.lock().unwrap().as_deref(), Some("leftovers"));
-    }
-
-    #[test]
-    fn at_the_end_nothing_is_held_any_more() {
-        let leftovers = Leftovers::start().unwrap();
-        let needed = Arc::new(());
-        leftovers.hold(needed.clone());
-        drop(leftovers);
-        assert_eq!(Arc::strong_count(&needed), 1);
+        leftovers.hold(Arc::new(Telling(Mutex::new(freed_on))));
+        assert_eq!(heard.recv().unwrap().as_deref(), Some("leftovers"));
     }
 }

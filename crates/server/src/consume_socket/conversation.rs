@@ -38,7 +38,7 @@ use windlass_core::batch::tokens::AttemptToken;
 use windlass_core::entry::Command;
 use windlass_core::ids::{ChunkName, SubmissionId};
 
-/// Frames that may wait to be written before no more are taken in.
+/// Frames that may wait to be written before no more are read.
 const UNWRITTEN_MAX: usize = 256;
 
 /// How long a conversation that has ended waits for the outcomes of its reports.
@@ -73,8 +73,8 @@ impl Goodbye {
 enum Happened {
     /// A report has its outcome, and maybe a frame that answers it; or what the server had to note before it goes on is noted.
     Answered { number: u64, outcome: Result<Option<ServerFrame>, Goodbye> },
-    /// The Dispatcher has something for the consumer, and maybe more behind it.
-    Told { first: Option<ToSession>, work: mpsc::UnboundedReceiver<ToSession> },
+    /// The Dispatcher has something for the consumer, and maybe more behind it; none if it has let go of the session.
+    Heard { word: Option<ToSession>, work: mpsc::UnboundedReceiver<ToSession> },
     /// The server stops.
     Stopping,
 }
@@ -95,8 +95,8 @@ pub(super) struct Conversation {
     service: Service,
     session: SessionId,
     socket: WebSocket,
-    /// The reports under way, the next word of the Dispatcher, and the server's stop. The latter two are always there, and not
-    /// only for speed: a set whose every member was polled once wakes its task again, to no avail.
+    /// The reports under way, the next word of the Dispatcher, and the server's stop. The latter two are there so that they are not
+    /// looked at for every frame, and because a set whose every member was polled once wakes its task again, to no avail.
     awaited: FuturesUnordered<Awaited>,
     next_report: u64,
     /// Their numbers, upwards: mostly there are few.
@@ -145,6 +145,7 @@ impl Conversation {
         socket: WebSocket,
         work: mpsc::UnboundedReceiver<ToSession>,
     ) -> Conversation {
+        // One of its own: a look at it takes its lock.
         let stopped = service.stop().child_token().cancelled_owned();
         let awaited = FuturesUnordered::new();
         awaited.push(stopped.map(|()| Happened::Stopping).boxed());
@@ -325,16 +326,12 @@ impl Conversation {
                         self.say(&frame);
                     }
                 }
-                Happened::Told { first, mut work } => {
-                    let mut next = first;
-                    while let Some(to_session) = next {
-                        self.hear(to_session).map_err(End::Told)?;
-                        next = work.try_recv().ok();
-                    }
-                    if !work.is_closed() {
-                        self.awaited.push(next_word(work));
-                    }
+                Happened::Heard { word: Some(word), work } => {
+                    // Before it is said: a word may be the last, and then the next is none.
+                    self.awaited.push(next_word(work));
+                    self.hear(word).map_err(End::Told)?;
                 }
+                Happened::Heard { word: None, .. } => {}
                 Happened::Stopping => return Err(End::Told(Goodbye::away())),
             }
         }
@@ -569,8 +566,8 @@ impl Conversation {
 /// The next thing that the Dispatcher has for a consumer.
 fn next_word(mut work: mpsc::UnboundedReceiver<ToSession>) -> Awaited {
     Box::pin(async move {
-        let first = work.recv().await;
-        Happened::Told { first, work }
+        let word = work.recv().await;
+        Happened::Heard { word, work }
     })
 }
 

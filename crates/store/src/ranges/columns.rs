@@ -24,8 +24,8 @@ use std::sync::Arc;
 /// Why bytes are not what they should be: a part of a sentence.
 pub(super) type What = String;
 
-/// So many rows are written or read before others get their turn. The writer looks at its pages after as many, so the bytes are
-/// the same as if all were written at once.
+/// So many rows are written or read before others get their turn. Not to be changed: the writer looks at its pages after as many,
+/// so it shows in the bytes of files.
 const ROWS_AT_ONCE: usize = 1_024;
 
 /// What a file is made of: its schema, and how its columns are encoded.

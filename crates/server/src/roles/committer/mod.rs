@@ -23,6 +23,7 @@ use windlass_core::branches::commits::{Abort, CommitState};
 use windlass_core::branches::state::request_of;
 use windlass_core::entry::{Command, Effect, Outcome};
 use windlass_core::ids::SubmissionId;
+use windlass_order::OrderCounters;
 use windlass_store::steps;
 
 /// What the Committer is told.
@@ -252,8 +253,8 @@ fn is_ending(service: &Service) -> bool {
     service.token_key().is_err() || service.stop().is_cancelled()
 }
 
-/// Sweeps step by step. Nobody waits for it, and others wait for the log: after a step in which somebody else wrote too, it stays
-/// away for as long as that one took, so that they get at least every other turn.
+/// Sweeps step by step. Nobody waits for it, and others wait for the log: after a step in which somebody else wrote too, or
+/// waits to, it stays away for as long as that one took, so that they get at least every other turn.
 async fn sweep(service: &Service) {
     loop {
         let (began, written) = (Instant::now(), service.order().counters().commands);
@@ -262,8 +263,12 @@ async fn sweep(service: &Service) {
         steps::pass("swept");
         match swept {
             Ok(Outcome::Swept { areas: 0 }) => return,
-            Ok(_) if service.order().counters().commands == written + 1 => {}
-            Ok(_) => tokio::time::sleep(began.elapsed()).await,
+            Ok(_) => {
+                let OrderCounters { commands, waiting, .. } = service.order().counters();
+                if commands > written + 1 || waiting > 0 {
+                    tokio::time::sleep(began.elapsed()).await;
+                }
+            }
             Err(problem) => {
                 if is_ending(service) {
                     return;
