@@ -58,7 +58,10 @@ impl Client {
         };
         let setting = |error| ClientError::Setting(with_causes(&error));
         let http = builder().build().map_err(setting)?;
-        let sockets = builder().pool_max_idle_per_host(0).build().map_err(setting)?;
+        let sockets = builder().pool_max_idle_per_host(0);
+        // The system's certificates take milliseconds to read.
+        let sockets = if base.scheme() == "http" { sockets.tls_certs_only([]) } else { sockets };
+        let sockets = sockets.build().map_err(setting)?;
         Ok(Client { http, sockets, base: Arc::new(base), token: None, retry_for: RETRY_FOR_DEFAULT })
     }
 
