@@ -88,6 +88,9 @@ pub(crate) struct Options {
     /// With `lanes` and all systems, that part of the page is written anew.
     #[arg(long, default_value = "")]
     only: String,
+    /// Only loads whose description contains this, such as `add one by one, socket, 16`.
+    #[arg(long, default_value = "")]
+    load: String,
     /// Only systems whose name contains one of these.
     #[arg(long, value_delimiter = ',')]
     systems: Vec<String>,
@@ -119,7 +122,7 @@ async fn main() -> anyhow::Result<()> {
 }
 
 async fn run(options: &Options) -> anyhow::Result<()> {
-    let is_whole = options.only.is_empty() && options.systems.is_empty();
+    let is_whole = options.only.is_empty() && options.load.is_empty() && options.systems.is_empty();
     let figures = if options.render {
         let kept = fs::read(&options.figures).context("there are no figures of an earlier run")?;
         serde_json::from_slice(&kept)?
@@ -141,7 +144,7 @@ async fn run(options: &Options) -> anyhow::Result<()> {
         }
         fs::write(&options.page, report::page(&figures))?;
         eprintln!("written to {} and {}", options.page.display(), options.plots.display());
-    } else if options.only == LANES && options.systems.is_empty() {
+    } else if options.only == LANES && options.load.is_empty() && options.systems.is_empty() {
         let page = fs::read_to_string(&options.page).context("there is no page to write a part of")?;
         fs::write(&options.page, report::tasks::written_into(&page, &figures))?;
         eprintln!("a part of {} is written anew", options.page.display());

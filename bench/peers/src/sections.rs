@@ -73,9 +73,14 @@ async fn load(
     let task = Task { kind, way, clients, backlog, duration: Duration::from_secs_f64(options.seconds) };
     let what =
         format!("{}, {}, {way}, {}", contender.name(), kind.name(), report::plural(kind.mode, clients));
+    if !what.contains(&options.load) {
+        return Ok(());
+    }
     match undisturbed(gate, contender, &task).await {
         Ok((done, sync_us)) => {
-            eprintln!("{what}: {:.0}/s, others {:.0} %", done.rate(), done.others * 1e2);
+            let server_us = done.cpu_seconds / done.chunks as f64 * 1e6;
+            let (rate, others) = (done.rate(), done.others * 1e2);
+            eprintln!("{what}: {rate:.0}/s, server {server_us:.1} µs each, others {others:.0} %, fsync {sync_us:.0} µs");
             note(figures, contender.name(), &task, &done, sync_us);
             Ok(())
         }

@@ -1,7 +1,8 @@
 //! dedup: a repeated request is answered again, never carried out again.
 //!
-//! The reply to each command that is not idempotent by nature is kept under its request id (the client's idempotency
-//! key, or sender id and continuation token) for a window of time and count.
+//! The reply to each command that is not idempotent by nature is kept under the client's idempotency key for a window of time and
+//! count. A request without a key can be repeated by the log alone, and then nobody waits for its answer: it is known by its
+//! continuation token, since those of a sender come in their order, and the newest of each sender is all that is kept.
 //!
 //! Invariants
 //! - Every reply has one row in `Replies` and one in `RepliesByTime`; the numbers there are `closed..opened`.
@@ -10,7 +11,9 @@
 
 use crate::entry::Outcome;
 use crate::ids::{ContinuationToken, SenderId};
-use crate::limits::{DEDUP_EXPIRED_PER_APPLY_MAX, DEDUP_WINDOW_MS, DEDUP_WINDOW_REPLIES_MAX};
+use crate::limits::{
+    DEDUP_EXPIRED_PER_APPLY_MAX, DEDUP_SENDERS_MAX, DEDUP_WINDOW_MS, DEDUP_WINDOW_REPLIES_MAX,
+};
 use crate::rows;
 use crate::tables::{Table, Tables, Walk};
 use crate::time::At;
@@ -30,26 +33,41 @@ pub(crate) struct Window {
     closed: u64,
 }
 
-/// What names a request.
+/// The newest token of each sender of requests without a key, whoever sent last at the end.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Encode, Decode)]
+#[cbor(transparent)]
+pub(crate) struct Senders(#[n(0)] Vec<(SenderId, ContinuationToken)>);
+
+impl Senders {
+    /// Whether a request was carried out before.
+    pub(crate) fn know(&self, sender: SenderId, token: ContinuationToken) -> bool {
+        // Mostly it is the last one.
+        let newest = self.0.iter().rev().find(|(known, _)| *known == sender).map(|(_, newest)| *newest);
+        newest >= Some(token)
+    }
+
+    /// Notes that a request is carried out.
+    pub(crate) fn note(&mut self, sender: SenderId, token: ContinuationToken) {
+        match self.0.last_mut() {
+            Some((last, newest)) if *last == sender => *newest = token,
+            Some(_) | None => {
+                self.0.retain(|(known, _)| *known != sender);
+                if self.0.len() == DEDUP_SENDERS_MAX {
+                    self.0.remove(0);
+                }
+                self.0.push((sender, token));
+            }
+        }
+    }
+}
+
+/// What names a request of a client that gave it a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RequestId(Vec<u8>);
 
 impl RequestId {
-    /// The client's key, or where it gave none, the member's own.
-    pub(crate) fn of(key: Option<&str>, sender: SenderId, token: ContinuationToken) -> RequestId {
-        let mut bytes = Vec::new();
-        match key {
-            Some(key) => {
-                bytes.push(b'k');
-                bytes.extend_from_slice(key.as_bytes());
-            }
-            None => {
-                bytes.push(b's');
-                bytes.extend_from_slice(&sender.0.to_be_bytes());
-                bytes.extend_from_slice(&token.0.to_be_bytes());
-            }
-        }
-        RequestId(bytes)
+    pub(crate) fn of(key: &str) -> RequestId {
+        RequestId([b"k", key.as_bytes()].concat())
     }
 }
 
@@ -97,16 +115,6 @@ impl Window {
         if reply.digest[..] == digest { Known::Answered(reply.outcome) } else { Known::Mismatch }
     }
 
-    /// The largest token of a sender's requests without a key that the window knows.
-    pub(crate) fn newest_of(tables: &dyn Tables, sender: SenderId) -> Option<ContinuationToken> {
-        let [first, last] =
-            [u64::MIN, u64::MAX].map(|token| RequestId::of(None, sender, ContinuationToken(token)).0);
-        let range = (Bound::Included(&first[..]), Bound::Included(&last[..]));
-        let (key, _) = tables.scan(Table::Replies, range, Walk::Down).next()?;
-        let token = key[key.len() - 8..].try_into().expect("a request without a key ends with its token");
-        Some(ContinuationToken(u64::from_be_bytes(token)))
-    }
-
     pub(crate) fn open(
         &mut self,
         tables: &mut dyn Tables,
@@ -125,7 +133,7 @@ impl Window {
     /// Closes replies that are due, oldest first, a few at a time.
     pub(crate) fn close_due(&mut self, oldest: &mut Oldest, tables: &mut dyn Tables, at: At) {
         for _ in 0..DEDUP_EXPIRED_PER_APPLY_MAX {
-            if oldest.0.is_empty() {
+            if oldest.0.is_empty() && self.len() > 0 {
                 oldest.0.extend(self.first_replies(tables));
             }
             let Some(first) = oldest.0.front() else { return };
@@ -152,5 +160,27 @@ impl Window {
     /// How many replies the window holds.
     pub(crate) fn len(self) -> u64 {
         self.opened - self.closed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_sender_counts_for_itself_and_the_one_that_was_silent_longest_is_forgotten_first() {
+        let mut senders = Senders::default();
+        let token = ContinuationToken;
+        for sender in 1..=DEDUP_SENDERS_MAX as u64 {
+            senders.note(SenderId(sender), token(sender * 10));
+        }
+        senders.note(SenderId(1), token(11));
+        assert!(senders.know(SenderId(1), token(11)) && senders.know(SenderId(1), token(3)));
+        assert!(!senders.know(SenderId(1), token(12)));
+        assert!(senders.know(SenderId(2), token(20)) && !senders.know(SenderId(2), token(21)));
+        senders.note(SenderId(1_000), token(1));
+        assert!(!senders.know(SenderId(2), token(20)), "it was the oldest but the first, which came again");
+        assert!(senders.know(SenderId(1), token(11)));
+        assert_eq!(senders.0.len(), DEDUP_SENDERS_MAX);
     }
 }

@@ -70,6 +70,10 @@ pub const DEDUP_WINDOW_REPLIES_MAX: u64 = 1_000_000;
 /// Each submit closes at most this many expired replies: the window shrinks faster than it grows, and no apply waits.
 pub const DEDUP_EXPIRED_PER_APPLY_MAX: usize = 4;
 
+/// A process sends under an id of its own, and one leads at a time: these are those of many changes of leader, all of which would
+/// have to be forgotten before an entry of the first could count twice, if it came again under an epoch that holds.
+pub const DEDUP_SENDERS_MAX: usize = 64;
+
 /// Strategies nest by hand or by a small program; evaluating one costs its depth.
 pub const STRATEGY_DEPTH_MAX: usize = 16;
 

@@ -17,9 +17,9 @@ use crate::batch::{
 };
 use crate::branches::state::BranchesState;
 use crate::branches::{commits, sweep};
-use crate::dedup::{self, Known, Oldest, RequestId, Window};
+use crate::dedup::{self, Known, Oldest, RequestId, Senders, Window};
 use crate::entry::{Applied, Command, Entry, Lead, Outcome, Refusal};
-use crate::ids::{ContinuationToken, Epoch, SenderId, Shard, SubmissionId};
+use crate::ids::{Epoch, Shard, SubmissionId};
 use crate::lanes::state::LanesState;
 use crate::lanes::tasks::AddTasks;
 use crate::lanes::{self, acks, delayed, writer};
@@ -38,8 +38,6 @@ pub struct Machine<T> {
     tables: T,
     own: MachineRow,
     oldest_replies: Oldest,
-    /// The last sender of a request without a key, and its largest token so far, if the window has one.
-    newest: Option<(SenderId, Option<ContinuationToken>)>,
     batch: BatchState,
     roster: Roster,
     lanes: LanesState,
@@ -61,6 +59,9 @@ struct MachineRow {
     window: Window,
     #[n(5)]
     token_key: ByteArray<16>,
+    #[n(6)]
+    #[cbor(default)]
+    senders: Senders,
 }
 
 impl<T: Tables> Machine<T> {
@@ -75,22 +76,14 @@ impl<T: Tables> Machine<T> {
                 last_submission: None,
                 window: Window::default(),
                 token_key: ByteArray::from([0; 16]),
+                senders: Senders::default(),
             },
         };
         let batch = BatchState::open(&tables);
         let roster = Roster::open(&tables);
         let lanes = LanesState::open(&tables);
         let branches = BranchesState::open(&tables);
-        Machine {
-            tables,
-            own,
-            oldest_replies: Oldest::default(),
-            newest: None,
-            batch,
-            roster,
-            lanes,
-            branches,
-        }
+        Machine { tables, own, oldest_replies: Oldest::default(), batch, roster, lanes, branches }
     }
 
     /// Applies one entry. Call [`Machine::flush`] after the last entry of a batch.
@@ -187,10 +180,15 @@ impl<T: Tables> Machine<T> {
         refusal: Option<Refusal>,
         carry_out: impl FnOnce(&mut Machine<T>) -> Applied,
     ) -> Applied {
-        let request = RequestId::of(idempotency_key, entry.sender, entry.token);
-        let digest = dedup::digest(&rows::encode(asked));
-        let is_first = idempotency_key.is_none() && self.is_news(entry);
-        match if is_first { Known::New } else { Window::look_up(&self.tables, &request, digest) } {
+        let keyed = idempotency_key.map(|key| (RequestId::of(key), dedup::digest(&rows::encode(asked))));
+        let known = match &keyed {
+            Some((request, digest)) => Window::look_up(&self.tables, request, *digest),
+            None if self.own.senders.know(entry.sender, entry.token) => {
+                return Applied::refused(Refusal::Repeated);
+            }
+            None => Known::New,
+        };
+        match known {
             Known::New => {}
             Known::Answered(outcome) => return Applied { outcome, effects: Vec::new() },
             Known::Mismatch => return Applied::refused(Refusal::IdempotencyKeyReused),
@@ -202,20 +200,14 @@ impl<T: Tables> Machine<T> {
         // Nothing below can be refused.
         let applied = carry_out(self);
         let (at, tables) = (self.own.at, &mut self.tables);
-        self.own.window.open(tables, at, &request, digest, applied.outcome.clone());
+        match keyed {
+            Some((request, digest)) => {
+                self.own.window.open(tables, at, &request, digest, applied.outcome.clone());
+            }
+            None => self.own.senders.note(entry.sender, entry.token),
+        }
         self.own.window.close_due(&mut self.oldest_replies, tables, at);
         applied
-    }
-
-    /// Whether a request without a key cannot have come before: tokens of a sender grow, and this is its largest so far.
-    fn is_news(&mut self, entry: &Entry) -> bool {
-        let newest = match self.newest {
-            Some((sender, token)) if sender == entry.sender => token,
-            Some(_) | None => Window::newest_of(&self.tables, entry.sender),
-        };
-        let token = Some(entry.token);
-        self.newest = Some((entry.sender, newest.max(token)));
-        newest < token
     }
 
     fn next_id(&mut self) -> SubmissionId {

@@ -319,6 +319,9 @@ pub enum Refusal {
         #[n(0)]
         branch: String,
     },
+    /// The log has brought the request before. Whoever waited for it was answered then.
+    #[n(19)]
+    Repeated,
 }
 
 impl fmt::Display for Refusal {
@@ -393,6 +396,9 @@ impl fmt::Display for Refusal {
                 f,
                 "too many commits of branch `{branch}` wait or were aborted; wait for them, or throw away what is staged with \
                  `branches reset`"
+            ),
+            Refusal::Repeated => f.write_str(
+                "the log has brought this request before; give requests that may be repeated an idempotency key",
             ),
         }
     }

@@ -83,7 +83,7 @@ impl Applier {
 
     /// Makes everything that is applied durable in the tables.
     pub(crate) fn persist(&self) -> Result<(), OrderFault> {
-        Ok(self.machine().tables().persist()?)
+        Ok(self.committed.persist()?)
     }
 
     /// Applies entries, answers whoever waits for them, and commits them with the position behind the last one.

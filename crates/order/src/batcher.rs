@@ -34,18 +34,43 @@ pub(crate) enum Standing {
     Leading(Epoch),
 }
 
-/// A command on its way into a group, encoded by its caller so that the one batcher only copies.
+/// Commands of one caller on their way into a group, encoded by it so that the one batcher only copies.
 pub(crate) struct Proposal {
-    pub(crate) command: EncodedCommand,
+    pub(crate) commands: EncodedCommands,
     pub(crate) caller: Caller,
 }
 
-/// The stored bytes of a command.
-pub(crate) struct EncodedCommand(Vec<u8>);
+/// The stored bytes of some commands, one after the other. They go into one group.
+pub(crate) struct EncodedCommands {
+    bytes: Vec<u8>,
+    /// Where each of them ends, but for the last.
+    ends: Vec<usize>,
+}
 
-impl EncodedCommand {
-    pub(crate) fn new(command: &Command) -> EncodedCommand {
-        EncodedCommand(minicbor::to_vec(command).expect("encoding into memory does not fail"))
+impl EncodedCommands {
+    pub(crate) fn one(command: &Command) -> EncodedCommands {
+        EncodedCommands::new(std::slice::from_ref(command))
+    }
+
+    pub(crate) fn new(commands: &[Command]) -> EncodedCommands {
+        let (mut bytes, mut ends) = (Vec::new(), Vec::new());
+        for (nth, command) in commands.iter().enumerate() {
+            if nth > 0 {
+                ends.push(bytes.len());
+            }
+            minicbor::encode(command, &mut bytes).expect("encoding into memory does not fail");
+        }
+        EncodedCommands { bytes, ends }
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.ends.len() + 1
+    }
+
+    fn each(&self) -> impl Iterator<Item = &[u8]> {
+        let begins = std::iter::once(0).chain(self.ends.iter().copied());
+        let ends = self.ends.iter().copied().chain([self.bytes.len()]);
+        begins.zip(ends).map(|(begin, end)| &self.bytes[begin..end])
     }
 }
 
@@ -76,9 +101,14 @@ impl GroupWriter {
         permit: Option<OwnedSemaphorePermit>,
         claim: impl FnOnce(ContinuationToken),
     ) {
-        let count = group.len();
-        let (commands, callers): (Vec<EncodedCommand>, Vec<Caller>) =
-            group.into_iter().map(|proposal| (proposal.command, proposal.caller)).unzip();
+        let count = group.iter().map(|proposal| proposal.commands.len()).sum();
+        let (commands, callers): (Vec<EncodedCommands>, Vec<(usize, Caller)>) = group
+            .into_iter()
+            .map(|Proposal { commands, caller }| {
+                let count = commands.len();
+                (commands, (count, caller))
+            })
+            .unzip();
         let first = self.waiting.register(callers);
         claim(first);
         let stamp = self.stamper().stamp();
@@ -190,11 +220,12 @@ impl Batcher {
     }
 
     fn take_group(&mut self) -> Vec<Proposal> {
-        let mut bytes = 0;
-        let fitting = self.queue.iter().take(GROUP_COMMANDS_MAX).take_while(|proposal| {
-            let fits = bytes == 0 || bytes + proposal.command.0.len() <= GROUP_BYTES_MAX;
-            bytes += proposal.command.0.len();
-            fits
+        let (mut bytes, mut commands) = (0, 0);
+        let fitting = self.queue.iter().take_while(|proposal| {
+            let is_first = commands == 0;
+            bytes += proposal.commands.bytes.len();
+            commands += proposal.commands.len();
+            is_first || (bytes <= GROUP_BYTES_MAX && commands <= GROUP_COMMANDS_MAX)
         });
         let count = fitting.count();
         self.queue.drain(..count).collect()
@@ -207,17 +238,18 @@ fn encode_group(
     stamp: Stamp,
     sender: SenderId,
     first: ContinuationToken,
-    commands: &[EncodedCommand],
+    commands: &[EncodedCommands],
 ) -> Bytes {
+    let count: usize = commands.iter().map(EncodedCommands::len).sum();
     // At most 9 bytes for each number and list head.
-    let length = 64 + commands.iter().map(|command| command.0.len() + 10).sum::<usize>();
+    let length = 64 + 10 * count + commands.iter().map(|some| some.bytes.len()).sum::<usize>();
     let mut out = Encoder::new(Vec::with_capacity(length));
     let mut encode = || -> Result<(), minicbor::encode::Error<Infallible>> {
         out.array(5)?.encode(epoch)?.encode(stamp.at)?.u64(stamp.seed)?.encode(sender)?;
-        out.array(commands.len() as u64)?;
-        for (command, token) in commands.iter().zip(first.0..) {
+        out.array(count as u64)?;
+        for (command, token) in commands.iter().flat_map(EncodedCommands::each).zip(first.0..) {
             out.array(2)?.encode(ContinuationToken(token))?;
-            out.writer_mut().extend_from_slice(&command.0);
+            out.writer_mut().extend_from_slice(command);
         }
         Ok(())
     };
@@ -240,7 +272,7 @@ mod tests {
             Command::Submit(Submit::new(1_000_000)),
             Command::Submit(Submit { idempotency_key: Some("key".into()), ..Submit::new(1) }),
         ];
-        let encoded: Vec<EncodedCommand> = commands.iter().map(EncodedCommand::new).collect();
+        let encoded = [EncodedCommands::one(&commands[0]), EncodedCommands::new(&commands[1..])];
         let group = EntryGroup {
             epoch: Epoch(3),
             at: At::from_ms(1_750_000_000_000),

@@ -24,6 +24,7 @@ mod stories;
 mod waiting;
 
 pub use fault::OrderFault;
+pub use limits::COMMANDS_TOGETHER_MAX;
 pub use options::OrderOptions;
 pub use order::{Order, OrderCounters};
 pub use raft::log_store::group_of;

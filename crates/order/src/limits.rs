@@ -9,6 +9,9 @@ pub(crate) const GROUP_BYTES_MAX: usize = 1 << 20;
 /// Commands in one group: applying them holds the machine's lock, and 4,096 small ones take a few milliseconds.
 pub(crate) const GROUP_COMMANDS_MAX: usize = 4_096;
 
+/// Commands that one caller puts into a group together: a sixteenth of a group, so that others find room beside them.
+pub const COMMANDS_TOGETHER_MAX: usize = 256;
+
 /// Groups that are written but not yet applied: one at the disk or being applied, and one made of what came meanwhile, so
 /// that the disk need not wait for it. More would split the same load into smaller groups with an fsync each.
 pub(crate) const GROUPS_IN_FLIGHT_MAX: usize = 2;

@@ -6,9 +6,11 @@
 //! - After a shutdown everything that was taken before is answered, and the tables and the log are closed.
 
 use crate::apply::Applier;
-use crate::batcher::{Batcher, Counts, EncodedCommand, GroupWriter, Proposal, Standing};
+use crate::batcher::{Batcher, Counts, EncodedCommands, GroupWriter, Proposal, Standing};
 use crate::fault::{Alarm, OrderFault};
-use crate::limits::{CHECKPOINT_PAUSE, COMMANDS_WAITING_MAX, STOP_TIMEOUT, TABLES_LOOK_EVERY};
+use crate::limits::{
+    CHECKPOINT_PAUSE, COMMANDS_TOGETHER_MAX, COMMANDS_WAITING_MAX, STOP_TIMEOUT, TABLES_LOOK_EVERY,
+};
 use crate::options::OrderOptions;
 use crate::raft::checkpoint::{self, Checkpoint};
 use crate::raft::claimant::Claimant;
@@ -216,30 +218,48 @@ impl Order {
     /// If the command was not taken, or if its outcome is not known; the fault says which.
     pub fn propose(&self, command: Command) -> impl Future<Output = Result<Outcome, OrderFault>> + Send {
         // A thousand callers wait at once: each holds the bytes, and no longer the command.
-        let command = EncodedCommand::new(&command);
-        async move {
-            let Inner { inbox, writer: GroupWriter { alarm, .. }, propose_timeout: timeout, .. } =
-                &*self.inner;
-            let (caller, answer) = oneshot::channel();
-            let proposal = Proposal { command, caller };
-            let deadline = tokio::time::Instant::now() + *timeout;
-            match inbox.try_send(proposal) {
-                Ok(()) => {}
-                Err(TrySendError::Closed(_)) => return Err(alarm.raised().unwrap_or(OrderFault::Closed)),
-                // Rare, and its state is large: it has a place of its own.
-                Err(TrySendError::Full(proposal)) => {
-                    match Box::pin(tokio::time::timeout_at(deadline, inbox.send(proposal))).await {
-                        Ok(Ok(())) => {}
-                        Ok(Err(_)) => return Err(alarm.raised().unwrap_or(OrderFault::Closed)),
-                        Err(_) => return Err(alarm.raised().unwrap_or(OrderFault::Busy)),
-                    }
+        let proposed = self.propose_encoded(EncodedCommands::one(&command));
+        async move { Ok(proposed.await?.pop().expect("a command has an outcome")) }
+    }
+
+    /// Puts commands into the log, in one group and in their order, and waits until they are applied: for one caller that has
+    /// many, this costs little more than one. At most [`COMMANDS_TOGETHER_MAX`], and not none.
+    ///
+    /// # Errors
+    /// As [`Order::propose`], for all of them.
+    pub fn propose_all(
+        &self,
+        commands: Vec<Command>,
+    ) -> impl Future<Output = Result<Vec<Outcome>, OrderFault>> + Send {
+        assert!(
+            (1..=COMMANDS_TOGETHER_MAX).contains(&commands.len()),
+            "{} commands together",
+            commands.len()
+        );
+        self.propose_encoded(EncodedCommands::new(&commands))
+    }
+
+    async fn propose_encoded(&self, commands: EncodedCommands) -> Result<Vec<Outcome>, OrderFault> {
+        let Inner { inbox, writer: GroupWriter { alarm, .. }, propose_timeout: timeout, .. } = &*self.inner;
+        let (caller, answer) = oneshot::channel();
+        let proposal = Proposal { commands, caller };
+        let deadline = tokio::time::Instant::now() + *timeout;
+        match inbox.try_send(proposal) {
+            Ok(()) => {}
+            Err(TrySendError::Closed(_)) => return Err(alarm.raised().unwrap_or(OrderFault::Closed)),
+            // Rare, and its state is large: it has a place of its own.
+            Err(TrySendError::Full(proposal)) => {
+                match Box::pin(tokio::time::timeout_at(deadline, inbox.send(proposal))).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(_)) => return Err(alarm.raised().unwrap_or(OrderFault::Closed)),
+                    Err(_) => return Err(alarm.raised().unwrap_or(OrderFault::Busy)),
                 }
             }
-            match tokio::time::timeout_at(deadline, answer).await {
-                Ok(Ok(outcome)) => outcome,
-                Ok(Err(_)) => Err(alarm.raised().unwrap_or(OrderFault::Closed)),
-                Err(_) => Err(alarm.raised().unwrap_or(OrderFault::Timeout { waited: *timeout })),
-            }
+        }
+        match tokio::time::timeout_at(deadline, answer).await {
+            Ok(Ok(outcomes)) => outcomes,
+            Ok(Err(_)) => Err(alarm.raised().unwrap_or(OrderFault::Closed)),
+            Err(_) => Err(alarm.raised().unwrap_or(OrderFault::Timeout { waited: *timeout })),
         }
     }
 

@@ -2,12 +2,12 @@
 //!
 //! Invariants
 //! - A token is given out once in the life of a process, and the sender id is drawn anew for each.
-//! - A caller is answered at most once.
+//! - A caller is answered at most once, when all of its commands have their outcomes.
 //! - An own token that nobody waits for is counted, and said so in the log of the process, but not for every entry.
 
 use crate::fault::OrderFault;
 use crate::limits::WARNING_EVERY;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
@@ -15,16 +15,60 @@ use tokio::sync::oneshot;
 use windlass_core::entry::Outcome;
 use windlass_core::ids::{ContinuationToken, SenderId};
 
-/// Whom to tell the outcome.
-pub(crate) type Caller = oneshot::Sender<Result<Outcome, OrderFault>>;
+/// Whom to tell the outcomes of its commands, in their order.
+pub(crate) type Caller = oneshot::Sender<Result<Vec<Outcome>, OrderFault>>;
 
 /// The callers that wait on this member.
 pub(crate) struct Waiting {
     sender: SenderId,
     next: AtomicU64,
-    callers: Mutex<HashMap<ContinuationToken, Caller>>,
+    callers: Mutex<Callers>,
     unknown: AtomicU64,
     warned: Mutex<Option<Instant>>,
+}
+
+/// Each caller that waits, by the token of its first command.
+#[derive(Default)]
+struct Callers {
+    by_first: BTreeMap<u64, Waiter>,
+    commands: usize,
+}
+
+struct Waiter {
+    caller: Caller,
+    outcomes: Vec<Outcome>,
+    commands: usize,
+}
+
+impl Callers {
+    /// Takes in the outcome of one command, and answers its caller if that was the last; false if nobody waits for it.
+    fn take(&mut self, token: ContinuationToken, outcome: Outcome) -> bool {
+        let Some((first, waiter)) = self.by_first.range_mut(..=token.0).next_back() else { return false };
+        // A group is applied as a whole, in its order.
+        let first = *first;
+        if first + waiter.outcomes.len() as u64 != token.0 {
+            return false;
+        }
+        self.commands -= 1;
+        waiter.outcomes.push(outcome);
+        if waiter.outcomes.len() == waiter.commands
+            && let Some(Waiter { caller, outcomes, .. }) = self.by_first.remove(&first)
+        {
+            // A caller that has given up meanwhile needs no answer.
+            drop(caller.send(Ok(outcomes)));
+        }
+        true
+    }
+
+    fn fail(&mut self, range: std::ops::Range<u64>, fault: &OrderFault) {
+        while let Some((first, _)) = self.by_first.range(range.clone()).next() {
+            let first = *first;
+            if let Some(Waiter { caller, outcomes, commands }) = self.by_first.remove(&first) {
+                self.commands -= commands - outcomes.len();
+                drop(caller.send(Err(fault.clone())));
+            }
+        }
+    }
 }
 
 impl Waiting {
@@ -48,49 +92,49 @@ impl Waiting {
         self.unknown.load(Ordering::Relaxed)
     }
 
-    /// How many callers wait.
+    /// How many commands are waited for.
     pub(crate) fn len(&self) -> usize {
-        self.lock().len()
+        self.lock().commands
     }
 
-    /// Takes the callers of one group and gives them tokens in order, without gaps, from the one returned.
-    pub(crate) fn register(&self, callers: Vec<Caller>) -> ContinuationToken {
-        let first = self.next.fetch_add(callers.len() as u64, Ordering::Relaxed);
-        self.lock().extend((first..).map(ContinuationToken).zip(callers));
+    /// Takes the callers of one group, each with its number of commands, and gives those tokens in order, without gaps, from the
+    /// one returned.
+    pub(crate) fn register(&self, callers: Vec<(usize, Caller)>) -> ContinuationToken {
+        let all: usize = callers.iter().map(|(commands, _)| commands).sum();
+        let first = self.next.fetch_add(all as u64, Ordering::Relaxed);
+        let mut waiting = self.lock();
+        waiting.commands += all;
+        let mut next = first;
+        for (commands, caller) in callers {
+            waiting
+                .by_first
+                .insert(next, Waiter { caller, outcomes: Vec::with_capacity(commands), commands });
+            next += commands as u64;
+        }
         ContinuationToken(first)
     }
 
     /// Answers the callers of own tokens.
     pub(crate) fn answer(&self, outcomes: Vec<(ContinuationToken, Outcome)>) {
         let mut waiting = self.lock();
-        let unknown = outcomes.iter().filter(|(token, _)| !waiting.contains_key(token)).count();
-        if unknown > 0 {
-            self.count_unknown(unknown as u64);
-        }
+        let mut unknown = 0;
         for (token, outcome) in outcomes {
-            if let Some(caller) = waiting.remove(&token) {
-                // A caller that has given up meanwhile needs no answer.
-                drop(caller.send(Ok(outcome)));
-            }
+            unknown += u64::from(!waiting.take(token, outcome));
+        }
+        drop(waiting);
+        if unknown > 0 {
+            self.count_unknown(unknown);
         }
     }
 
-    /// Tells `count` callers from `first` on that their commands will not be answered.
+    /// Tells the callers of `count` commands from `first` on that they will not be answered.
     pub(crate) fn fail(&self, first: ContinuationToken, count: usize, fault: &OrderFault) {
-        let mut waiting = self.lock();
-        for token in (first.0..).take(count).map(ContinuationToken) {
-            if let Some(caller) = waiting.remove(&token) {
-                drop(caller.send(Err(fault.clone())));
-            }
-        }
+        self.lock().fail(first.0..first.0 + count as u64, fault);
     }
 
-    /// Tells every caller that its command will not be answered.
+    /// Tells every caller that its commands will not be answered.
     pub(crate) fn fail_all(&self, fault: &OrderFault) {
-        let callers = std::mem::take(&mut *self.lock());
-        for caller in callers.into_values() {
-            drop(caller.send(Err(fault.clone())));
-        }
+        self.lock().fail(0..u64::MAX, fault);
     }
 
     fn count_unknown(&self, count: u64) {
@@ -106,7 +150,7 @@ impl Waiting {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<ContinuationToken, Caller>> {
+    fn lock(&self) -> MutexGuard<'_, Callers> {
         self.callers.lock().expect("nothing panics while it holds the callers")
     }
 }
@@ -116,15 +160,18 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn each_caller_gets_the_outcome_of_its_own_token() {
+    async fn each_caller_gets_the_outcomes_of_its_own_tokens_when_it_has_all_of_them() {
         let waiting = Waiting::new(SenderId(7));
         let (one, one_answer) = oneshot::channel();
-        let (two, two_answer) = oneshot::channel();
-        let first = waiting.register(vec![one, two]);
-        let second = ContinuationToken(first.0 + 1);
-        waiting.answer(vec![(second, Outcome::Cancelled), (first, Outcome::Retried { chunks: 3 })]);
-        assert_eq!(one_answer.await.unwrap(), Ok(Outcome::Retried { chunks: 3 }));
-        assert_eq!(two_answer.await.unwrap(), Ok(Outcome::Cancelled));
+        let (two, mut two_answer) = oneshot::channel();
+        let ContinuationToken(first) = waiting.register(vec![(1, one), (2, two)]);
+        let token = |nth| ContinuationToken(first + nth);
+        waiting.answer(vec![(token(0), Outcome::Cancelled), (token(1), Outcome::Retried { chunks: 3 })]);
+        assert_eq!(one_answer.await.unwrap(), Ok(vec![Outcome::Cancelled]));
+        assert!(two_answer.try_recv().is_err(), "its second command has no outcome yet");
+        assert_eq!((waiting.unknown(), waiting.len()), (0, 1));
+        waiting.answer(vec![(token(2), Outcome::Noted)]);
+        assert_eq!(two_answer.await.unwrap(), Ok(vec![Outcome::Retried { chunks: 3 }, Outcome::Noted]));
         assert_eq!((waiting.unknown(), waiting.len()), (0, 0));
     }
 
@@ -132,7 +179,7 @@ mod tests {
     fn a_token_nobody_waits_for_is_counted_and_one_whose_caller_gave_up_is_not() {
         let waiting = Waiting::new(SenderId(7));
         let (caller, answer) = oneshot::channel();
-        let token = waiting.register(vec![caller]);
+        let token = waiting.register(vec![(1, caller)]);
         drop(answer);
         waiting.answer(vec![(token, Outcome::Cancelled)]);
         assert_eq!(waiting.unknown(), 0);
@@ -145,11 +192,13 @@ mod tests {
         let waiting = Waiting::new(SenderId(7));
         let (one, one_answer) = oneshot::channel();
         let (two, two_answer) = oneshot::channel();
-        let first = waiting.register(vec![one]);
-        waiting.register(vec![two]);
-        waiting.fail(first, 1, &OrderFault::NotLeader);
+        let first = waiting.register(vec![(3, one)]);
+        waiting.register(vec![(1, two)]);
+        waiting.fail(first, 3, &OrderFault::NotLeader);
         assert_eq!(one_answer.await.unwrap(), Err(OrderFault::NotLeader));
+        assert_eq!(waiting.len(), 1);
         waiting.fail_all(&OrderFault::Closed);
         assert_eq!(two_answer.await.unwrap(), Err(OrderFault::Closed));
+        assert_eq!(waiting.len(), 0);
     }
 }

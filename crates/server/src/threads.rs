@@ -75,9 +75,9 @@ pub(crate) struct ConsumerThreads {
 }
 
 impl ConsumerThreads {
-    /// One for each processor, and one more: a processor has work while one of them waits for a lock.
+    /// One for each processor: with more of them each is woken more often, for less.
     pub(crate) fn start() -> std::io::Result<ConsumerThreads> {
-        let count = std::thread::available_parallelism().map_or(1, usize::from) + 1;
+        let count = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = (0..count).map(|_| OwnThread::start("consumers", || {})).collect::<Result<_, _>>()?;
         Ok(ConsumerThreads { threads, next: AtomicUsize::new(0) })
     }

@@ -11,13 +11,10 @@
 
 pub mod fault;
 pub mod folder;
-mod leftovers;
 pub mod log;
 pub mod objects;
-mod overlay;
 pub mod ranges;
 pub mod snapshot;
 pub mod steps;
-mod table_options;
 pub mod tables;
 pub mod turns;

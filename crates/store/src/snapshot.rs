@@ -374,7 +374,7 @@ mod tests {
         into.commit();
         assert_eq!(read_into(&path, &mut into).unwrap(), written);
         let again = folder.path().join("again");
-        assert_eq!(write_view(into.view(), &again).unwrap(), written);
+        assert_eq!(write_view(into.view().unwrap(), &again).unwrap(), written);
         assert!(std::fs::read(&again).unwrap() == std::fs::read(&path).unwrap());
     }
 

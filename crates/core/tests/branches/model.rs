@@ -15,7 +15,7 @@ use windlass_core::branches::open::{CreateBranch, NameBranch};
 use windlass_core::branches::staging::{Condition, Grant, Stage};
 use windlass_core::branches::state::AreaId;
 use windlass_core::entry::{Applied, Command, Effect, Entry, Outcome, Refusal};
-use windlass_core::ids::{Epoch, Shard, SubmissionId};
+use windlass_core::ids::{ContinuationToken, Epoch, SenderId, Shard, SubmissionId};
 use windlass_core::limits::ADDRESSES_PER_GRANT_MAX;
 use windlass_core::time::At;
 
@@ -26,8 +26,10 @@ pub(crate) struct Model {
     pub(crate) at: At,
     shard: Shard,
     last_id: Option<SubmissionId>,
-    /// Request → what was asked, and the answer.
+    /// Key → what was asked, and the answer.
     pub(crate) replies: BTreeMap<String, (String, Outcome)>,
+    /// The newest token of each sender of a request without a key.
+    sent: BTreeMap<SenderId, ContinuationToken>,
     pub(crate) branches: BTreeMap<String, Branch>,
     pub(crate) commits: BTreeMap<Digest, (Commit, Content)>,
     pub(crate) requests: BTreeMap<SubmissionId, Request>,
@@ -121,16 +123,18 @@ impl Model {
         asked: String,
         carry_out: impl FnOnce(&mut Model) -> Result<Applied, Refusal>,
     ) -> Result<Applied, Refusal> {
-        let request = match key {
-            Some(key) => format!("key {key}"),
-            None => format!("sent {:?} {:?}", entry.sender, entry.token),
-        };
-        if let Some((before, outcome)) = self.replies.get(&request) {
+        if key.is_none() && self.sent.get(&entry.sender) >= Some(&entry.token) {
+            return Err(Refusal::Repeated);
+        }
+        if let Some((before, outcome)) = key.and_then(|key| self.replies.get(key)) {
             let is_same = *before == asked;
             return is_same.then(|| answered(outcome.clone())).ok_or(Refusal::IdempotencyKeyReused);
         }
         let applied = carry_out(self)?;
-        self.replies.insert(request, (asked, applied.outcome.clone()));
+        match key.cloned() {
+            Some(key) => drop(self.replies.insert(key, (asked, applied.outcome.clone()))),
+            None => drop(self.sent.insert(entry.sender, entry.token)),
+        }
         Ok(applied)
     }
 

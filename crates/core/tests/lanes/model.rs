@@ -5,6 +5,7 @@ mod levels;
 use std::collections::BTreeMap;
 use windlass_core::entry::{Applied, Command, Effect, Entry, Fail, FailedAttempt, Outcome, Refusal, Settled};
 use windlass_core::ids::Attempt;
+use windlass_core::ids::{ContinuationToken, SenderId};
 use windlass_core::lanes::levels::{LaneNumber, Level, RankName, Weight, tenant_of};
 use windlass_core::lanes::limiting::LaneLimits;
 use windlass_core::lanes::open::SetLane;
@@ -58,6 +59,8 @@ pub(crate) struct Model {
     finishes: BTreeMap<(RankName, String), u64>,
     tenants: BTreeMap<(RankName, String), KnownTenant>,
     replies: BTreeMap<String, (String, Vec<NewTask>, Outcome)>,
+    /// The newest token of each sender of an add without a key.
+    sent: BTreeMap<SenderId, ContinuationToken>,
 }
 
 impl Model {
@@ -111,11 +114,11 @@ impl Model {
         if let Some(problem) = it.problem() {
             return Applied::refused(Refusal::Malformed { problem });
         }
-        let request = match &it.idempotency_key {
-            Some(key) => format!("key {key}"),
-            None => format!("sent {:?} {:?}", entry.sender, entry.token),
-        };
-        if let Some((lane, tasks, outcome)) = self.replies.get(&request) {
+        let key = &it.idempotency_key;
+        if key.is_none() && self.sent.get(&entry.sender) >= Some(&entry.token) {
+            return Applied::refused(Refusal::Repeated);
+        }
+        if let Some((lane, tasks, outcome)) = key.as_ref().and_then(|key| self.replies.get(key)) {
             let is_same = *lane == it.lane && *tasks == it.tasks;
             let other = || Outcome::Refused(Refusal::IdempotencyKeyReused);
             return answered(if is_same { outcome.clone() } else { other() });
@@ -135,7 +138,10 @@ impl Model {
         assert!(ids.iter().is_sorted());
         let effects = ids.iter().zip(&it.tasks).map(|(id, new)| self.add_one(number, id, new)).collect();
         let outcome = gave.outcome.clone();
-        self.replies.insert(request, (it.lane.clone(), it.tasks.clone(), outcome.clone()));
+        match key.clone() {
+            Some(key) => drop(self.replies.insert(key, (it.lane.clone(), it.tasks.clone(), outcome.clone()))),
+            None => drop(self.sent.insert(entry.sender, entry.token)),
+        }
         Applied { outcome, effects }
     }
 

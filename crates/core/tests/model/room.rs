@@ -25,6 +25,8 @@ pub(crate) struct Room {
     pub(crate) submissions: BTreeMap<SubmissionId, Handed>,
     /// Oldest first.
     pub(crate) replies: Vec<Reply>,
+    /// The newest token of each sender of a submit without a key.
+    sent: BTreeMap<SenderId, ContinuationToken>,
     pub(crate) enlisted: BTreeSet<u64>,
     pub(crate) leases_until: At,
     pub(crate) weights: BTreeMap<String, Weights>,
@@ -64,17 +66,10 @@ pub(crate) struct Failure {
 /// A reply that is remembered.
 #[derive(Debug)]
 pub(crate) struct Reply {
-    pub(crate) request: Request,
+    pub(crate) key: String,
     pub(crate) submit: Submit,
     pub(crate) submission: SubmissionId,
     pub(crate) at: At,
-}
-
-/// What names a request.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Request {
-    Key(String),
-    Sent(SenderId, ContinuationToken),
 }
 
 impl Chunk {
@@ -208,11 +203,11 @@ impl Room {
         if let Some(problem) = submit.problem() {
             return Applied::refused(Refusal::Malformed { problem });
         }
-        let request = match &submit.idempotency_key {
-            Some(key) => Request::Key(key.clone()),
-            None => Request::Sent(entry.sender, entry.token),
-        };
-        if let Some(reply) = self.replies.iter().find(|reply| reply.request == request) {
+        let key = &submit.idempotency_key;
+        if key.is_none() && self.sent.get(&entry.sender) >= Some(&entry.token) {
+            return Applied::refused(Refusal::Repeated);
+        }
+        if let Some(reply) = self.replies.iter().find(|reply| Some(&reply.key) == key.as_ref()) {
             return if reply.submit == *submit {
                 answered(Outcome::Submitted { submission: reply.submission })
             } else {
@@ -238,7 +233,12 @@ impl Room {
         };
         let counts = handed.counts();
         self.submissions.insert(id, handed);
-        self.replies.push(Reply { request, submit: submit.clone(), submission: id, at: self.at });
+        match key.clone() {
+            Some(key) => {
+                self.replies.push(Reply { key, submit: submit.clone(), submission: id, at: self.at })
+            }
+            None => drop(self.sent.insert(entry.sender, entry.token)),
+        }
         for _ in 0..DEDUP_EXPIRED_PER_APPLY_MAX {
             if self.replies.first().is_some_and(|oldest| oldest.at.after_ms(DEDUP_WINDOW_MS) < self.at) {
                 self.replies.remove(0);

@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::{Notify, mpsc};
 use windlass_core::tables::{Table, Tables};
+use windlass_store::fault::StoreFault;
 use windlass_store::snapshot;
 use windlass_store::tables::{DiskTables, TablesView};
 
@@ -62,7 +63,7 @@ pub(crate) struct Checkpointer {
     checkpoint: Arc<Checkpoint>,
     position: Position,
     /// None once it is being written. Behind a lock only because raft shares builders, and rows are read by one alone.
-    view: Mutex<Option<TablesView>>,
+    view: Mutex<Option<Result<TablesView, StoreFault>>>,
     _in_use: mpsc::Sender<()>,
 }
 
@@ -132,10 +133,10 @@ impl Checkpoint {
         })
     }
 
-    fn make(&self, position: Position, view: TablesView) -> Result<(), OrderFault> {
+    fn make(&self, position: Position, view: Result<TablesView, StoreFault>) -> Result<(), OrderFault> {
         let index = index_after(&position);
         let path = self.folder.join(format!("{index:020}{SNAPSHOT_ENDING}"));
-        let summary = snapshot::write_view(view, &path)?;
+        let summary = snapshot::write_view(view?, &path)?;
         self.bytes_max.store(summary.bytes.max(self.bytes_max_least), Ordering::Relaxed);
         self.tell_if_due();
         self.applier.persist()?;

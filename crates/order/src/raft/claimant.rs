@@ -10,7 +10,7 @@
 
 use super::{LeaderId, Node, Types};
 use crate::apply::Applier;
-use crate::batcher::{EncodedCommand, GroupWriter, Proposal, Standing};
+use crate::batcher::{EncodedCommands, GroupWriter, Proposal, Standing};
 use crate::fault::OrderFault;
 use crate::limits::{CLAIM_PAUSE, CLAIM_TIMEOUT};
 use crate::role::Role;
@@ -100,10 +100,10 @@ impl Claimant {
         let Epoch(highest) = held.max(above);
         self.writer.stamper().begin(at);
         let (caller, answer) = oneshot::channel();
-        let command = EncodedCommand::new(&Command::Lead(Lead { shard: self.shard }));
+        let commands = EncodedCommands::one(&Command::Lead(Lead { shard: self.shard }));
         let claim = |token| self.role.claim(token);
-        self.writer.write(Epoch(highest + 1), vec![Proposal { command, caller }], None, claim).await;
-        tokio::time::timeout(CLAIM_TIMEOUT, answer).await.ok()?.ok()?.ok()
+        self.writer.write(Epoch(highest + 1), vec![Proposal { commands, caller }], None, claim).await;
+        tokio::time::timeout(CLAIM_TIMEOUT, answer).await.ok()?.ok()?.ok()?.pop()
     }
 
     /// Raft has stopped: by a shutdown, or because it cannot go on.

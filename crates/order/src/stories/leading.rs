@@ -1,7 +1,7 @@
 //! Stories of leading: what the roles are told, and what is fenced.
 
 use super::{Home, Opened, contents_of};
-use crate::batcher::{EncodedCommand, Proposal};
+use crate::batcher::{EncodedCommands, Proposal};
 use crate::raft::checkpoint::Contents;
 use crate::raft::{LeaderId, Vote};
 use crate::{OrderFault, RoleEvent};
@@ -17,9 +17,9 @@ use windlass_core::ids::{Epoch, Shard};
 /// Puts a command into the log under an epoch of the test's choice.
 async fn propose_under(opened: &Opened, epoch: Epoch, command: Command) -> Result<Outcome, OrderFault> {
     let (caller, answer) = oneshot::channel();
-    let proposal = Proposal { command: EncodedCommand::new(&command), caller };
+    let proposal = Proposal { commands: EncodedCommands::one(&command), caller };
     opened.order.writer().write(epoch, vec![proposal], None, |_| {}).await;
-    answer.await.unwrap()
+    Ok(answer.await.unwrap()?.remove(0))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -100,7 +100,7 @@ async fn a_token_of_this_sender_that_nobody_waits_for_is_counted() {
     let home = Home::new();
     let opened = home.open().await;
     let (caller, answer) = oneshot::channel();
-    let proposal = Proposal { command: EncodedCommand::new(&Command::Submit(Submit::new(1))), caller };
+    let proposal = Proposal { commands: EncodedCommands::one(&Command::Submit(Submit::new(1))), caller };
     let writer = opened.order.writer();
     writer
         .write(opened.epoch(), vec![proposal], None, |token| {

@@ -2,40 +2,40 @@
 //!
 //! Each time the task is woken it takes in whatever is there (frames, work, outcomes of reports) and then writes all that
 //! it has to say with one flush, so that a chunk's acknowledgement and the next chunk leave in one packet. Reports go to the
-//! log side by side; a session with too many under way is not read until some are answered.
+//! log side by side, completions that came together as one proposal; a session with too many under way is not read until some
+//! are answered.
 //!
 //! Invariants
 //! - Reserves, re-asserts and releases reach the Dispatcher in the order in which they were read.
 //! - A reserve that comes after its reports reaches it when every report that was read before is answered.
 //! - A consumer that does not read what it is told is cut off.
 
+mod reports;
+
 use super::work;
 use crate::limits::{REPORTS_PER_SESSION_MAX, RESERVES_PER_SESSION_MAX};
 use crate::metrics;
 use crate::roles::dispatcher::{Ask, Asker, Connected, Event, ToSession};
 use crate::service::Service;
+use crate::service::complete::Completion;
 use crate::service::reserve::{Gave, Report, check_reserve};
 use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, close_code};
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, Sink, Stream};
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
-use windlass_api::frames::{
-    self, CLOSE_NO_HEARTBEAT, ClientFrame, PROTOCOL_VERSION, ServerFrame, TaskToAdd, Verdict, WorkChunk,
-};
+use windlass_api::frames::{self, CLOSE_NO_HEARTBEAT, ClientFrame, PROTOCOL_VERSION, ServerFrame, WorkChunk};
 use windlass_api::json::detail_of;
-use windlass_api::lanes::AddTasksRequest;
 use windlass_api::problem::{Problem, ProblemCode};
 use windlass_core::batch::reserver::SessionId;
-use windlass_core::batch::roster::Enlist;
 use windlass_core::batch::strategy::Strategy;
 use windlass_core::batch::tokens::AttemptToken;
-use windlass_core::entry::Command;
 use windlass_core::ids::{ChunkName, SubmissionId};
 
 /// Frames that may wait to be written before no more are read.
@@ -71,8 +71,8 @@ impl Goodbye {
 
 /// What a conversation waits for beside its socket.
 enum Happened {
-    /// A report has its outcome, and maybe a frame that answers it; or what the server had to note before it goes on is noted.
-    Answered { number: u64, outcome: Result<Option<ServerFrame>, Goodbye> },
+    /// Reports have their outcomes, and frames that answer them; or what the server had to note before it goes on is noted.
+    Answered { numbers: Range<u64>, outcome: Result<Vec<ServerFrame>, Goodbye> },
     /// The Dispatcher has something for the consumer, and maybe more behind it; none if it has let go of the session.
     Heard { word: Option<ToSession>, work: mpsc::UnboundedReceiver<ToSession> },
     /// The server stops.
@@ -101,6 +101,8 @@ pub(super) struct Conversation {
     next_report: u64,
     /// Their numbers, upwards: mostly there are few.
     unanswered: VecDeque<u64>,
+    /// The last of them.
+    gathered: reports::Gathered,
     held: VecDeque<Held>,
     reserves: usize,
     unwritten: VecDeque<Message>,
@@ -157,6 +159,7 @@ impl Conversation {
             awaited,
             next_report: 0,
             unanswered: VecDeque::new(),
+            gathered: reports::Gathered::default(),
             held: VecDeque::new(),
             reserves: 0,
             unwritten: VecDeque::new(),
@@ -197,11 +200,9 @@ impl Conversation {
         while !self.unanswered.is_empty()
             && let Some(happened) = self.awaited.next().await
         {
-            if let Happened::Answered { number, outcome } = happened {
-                self.note_answered(number);
-                if let Ok(Some(frame)) = outcome {
-                    self.say(&frame);
-                }
+            if let Happened::Answered { numbers, outcome } = happened {
+                self.note_answered(numbers);
+                outcome.unwrap_or_default().iter().for_each(|frame| self.say(frame));
             }
         }
     }
@@ -241,7 +242,10 @@ impl Conversation {
     /// and that one work. Whatever comes later wakes the task.
     fn take_in(&mut self, context: &mut Context<'_>) -> Result<(), End> {
         loop {
-            let has_all_frames = self.take_frames(context)?;
+            let taken = self.take_frames(context);
+            // What was reported counts, also if the connection ends with it.
+            self.report_gathered();
+            let has_all_frames = taken?;
             self.take_what_happened(context)?;
             if has_all_frames || !self.has_room() {
                 return Ok(());
@@ -320,11 +324,9 @@ impl Conversation {
     fn take_what_happened(&mut self, context: &mut Context<'_>) -> Result<(), End> {
         while let Poll::Ready(Some(happened)) = Pin::new(&mut self.awaited).poll_next(context) {
             match happened {
-                Happened::Answered { number, outcome } => {
-                    self.note_answered(number);
-                    if let Some(frame) = outcome.map_err(End::Told)? {
-                        self.say(&frame);
-                    }
+                Happened::Answered { numbers, outcome } => {
+                    self.note_answered(numbers);
+                    outcome.map_err(End::Told)?.iter().for_each(|frame| self.say(frame));
                 }
                 Happened::Heard { word: Some(word), work } => {
                     // Before it is said: a word may be the last, and then the next is none.
@@ -348,17 +350,6 @@ impl Conversation {
             self.reserve(held.ask).map_err(End::Told)?;
         }
         Ok(())
-    }
-
-    fn note_answered(&mut self, number: u64) {
-        if let Ok(place) = self.unanswered.binary_search(&number) {
-            self.unanswered.remove(place);
-        }
-    }
-
-    /// Whether every report below a number is answered.
-    fn is_answered(&self, below: u64) -> bool {
-        self.unanswered.front().is_none_or(|unanswered| *unanswered >= below)
     }
 
     /// Whether there are no more frames; there may be if there is no room for them.
@@ -436,8 +427,7 @@ impl Conversation {
                         Report { chunk: it.chunk.chunk, token: it.chunk.token(), said }
                     })
                     .collect();
-                let service = self.service.clone();
-                self.report(request, async move { service.complete(submission, reports).await });
+                self.gather(request, Completion { submission, reports });
             }
             ClientFrame::Fail { request, submission, failed } => {
                 let reports = failed
@@ -465,33 +455,6 @@ impl Conversation {
         Ok(())
     }
 
-    /// Whether an ask has to wait until the session is on the roster; puts it there if it is not yet.
-    fn must_enlist(&mut self, ask: &Ask) -> bool {
-        self.service.dispatcher().has_hard_limit(&ask.strategy) && {
-            let enlisted = self.enlist();
-            !self.is_answered(enlisted + 1)
-        }
-    }
-
-    /// Puts the session on the roster, unless that is done or under way; gives the number of that note.
-    fn enlist(&mut self) -> u64 {
-        if let Some(enlisted) = self.enlisted {
-            return enlisted;
-        }
-        let enlist = Enlist { joined: vec![self.session.0], ..Enlist::default() };
-        let service = self.service.clone();
-        let number = self.next_number();
-        self.enlisted = Some(number);
-        self.awaited.push(Box::pin(async move {
-            let outcome = match service.propose(Command::Enlist(enlist)).await {
-                Ok(_) => Ok(None),
-                Err(problem) => Err(Goodbye { code: close_code::AWAY, reason: problem.to_string() }),
-            };
-            Happened::Answered { number, outcome }
-        }));
-        number
-    }
-
     /// What a reserve asks of the Dispatcher.
     fn ask_for(&mut self, request: u64, max: usize, strategy: String) -> Result<Ask, Problem> {
         let strategy = self.read_strategy(strategy)?;
@@ -516,46 +479,6 @@ impl Conversation {
         let strategy = Arc::new(strategy);
         self.strategy = Some((text, Arc::clone(&strategy)));
         Ok(strategy)
-    }
-
-    /// Answers a report when its outcome is known, without keeping the next frame waiting.
-    fn report(
-        &mut self,
-        request: u64,
-        outcome: impl Future<Output = Result<Vec<Verdict>, Problem>> + Send + 'static,
-    ) {
-        let number = self.next_number();
-        let under_way = self.service.count_report();
-        self.awaited.push(Box::pin(async move {
-            let _under_way = under_way;
-            let frame = match outcome.await {
-                Ok(verdicts) => ServerFrame::Settled { request, verdicts },
-                Err(problem) => refused(request, &problem),
-            };
-            Happened::Answered { number, outcome: Ok(Some(frame)) }
-        }));
-    }
-
-    /// Adds tasks, without keeping the next frame waiting.
-    fn add(&mut self, request: u64, lane: String, tasks: Vec<TaskToAdd>, idempotency_key: Option<String>) {
-        let number = self.next_number();
-        let (under_way, service) = (self.service.count_report(), self.service.clone());
-        let tasks = AddTasksRequest { tasks: tasks.into_iter().map(work::request_of).collect() };
-        self.awaited.push(Box::pin(async move {
-            let _under_way = under_way;
-            let frame = match service.add_tasks(lane, tasks, idempotency_key).await {
-                Ok(added) => ServerFrame::Added { request, tasks: added.tasks },
-                Err(problem) => refused(request, &problem),
-            };
-            Happened::Answered { number, outcome: Ok(Some(frame)) }
-        }));
-    }
-
-    fn next_number(&mut self) -> u64 {
-        let number = self.next_report;
-        self.next_report += 1;
-        self.unanswered.push_back(number);
-        number
     }
 
     fn say(&mut self, frame: &ServerFrame) {

@@ -3,6 +3,7 @@
 use super::answer::{Answer, Refused};
 use super::extract::JsonBody;
 use crate::service::Service;
+use crate::service::complete::Completion;
 use crate::service::reserve::{Gave, Report, by_submission};
 use axum::Json;
 use axum::extract::State;
@@ -50,9 +51,12 @@ pub(super) async fn complete(
     });
     let reports: Vec<_> = reports.collect::<Answer<_>>()?;
     let mut verdicts = vec![Verdict::TokenInvalid; reports.len()];
-    for (submission, (places, reports)) in by_submission(reports) {
-        let settled = service.complete(submission, reports).await?;
-        places.into_iter().zip(settled).for_each(|(place, verdict)| verdicts[place] = verdict);
+    let (places, completions): (Vec<_>, Vec<_>) = by_submission(reports)
+        .into_iter()
+        .map(|(submission, (places, reports))| (places, Completion { submission, reports }))
+        .unzip();
+    for (places, settled) in places.into_iter().zip(service.complete_all(completions).await) {
+        places.into_iter().zip(settled?).for_each(|(place, verdict)| verdicts[place] = verdict);
     }
     response_of(&verdicts)
 }

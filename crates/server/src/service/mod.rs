@@ -7,6 +7,7 @@ mod branch_list;
 pub mod branches;
 pub mod bulk;
 pub mod commits;
+pub mod complete;
 pub mod explain;
 mod lane_change;
 mod lane_look;
@@ -209,6 +210,16 @@ impl Service {
         }
     }
 
+    /// Puts commands through the log, in one group.
+    pub(crate) fn propose_all(
+        &self,
+        commands: Vec<Command>,
+    ) -> impl Future<Output = Result<Vec<Outcome>, Problem>> + Send {
+        commands.iter().for_each(|command| metrics::count_command(command.name()));
+        let proposed = self.inner.order.propose_all(commands);
+        async move { proposed.await.map_err(|fault| problem_of_fault(&fault)) }
+    }
+
     /// Makes sure that what is read next is fresh enough, and says how fresh it is.
     pub async fn freshen(&self, consistency: Option<Consistency>) -> Result<u64, Problem> {
         match consistency.unwrap_or_default() {
@@ -291,6 +302,8 @@ pub fn problem_of_refusal(refusal: &Refusal) -> Problem {
         Refusal::AddressNotGranted { .. } => ProblemCode::AddressNotGranted,
         Refusal::HeadMoved { .. } | Refusal::NotItsTurn { .. } => ProblemCode::Unavailable,
         Refusal::TooManyCommits { .. } => ProblemCode::TooManyCommits,
+        // Whoever sent it has its answer already.
+        Refusal::Repeated => ProblemCode::OutcomeUnknown,
     };
     let mut problem = Problem::new(code, refusal.to_string());
     if let Refusal::TokenStale { newest, .. } = refusal {

@@ -22,13 +22,11 @@ use windlass_core::batch::roster::Enlist;
 use windlass_core::batch::strategy::Strategy;
 use windlass_core::batch::submissions::{Input, Metadata, Submit};
 use windlass_core::batch::tokens::AttemptToken;
-use windlass_core::branches::outputs::{OutputEntry, problem_of_outputs};
-use windlass_core::entry::{Command, Complete, Done, Fail, FailedAttempt, Outcome, Output, Settled};
+use windlass_core::branches::outputs::OutputEntry;
+use windlass_core::entry::{Command, Fail, FailedAttempt, Outcome, Output, Settled};
 use windlass_core::ids::{ChunkIndex, ChunkName, SubmissionId};
 use windlass_core::lanes::tasks::Payload;
-use windlass_core::limits::{
-    CHUNKS_PER_RESERVE_MAX, FAILURE_REASON_BYTES_MAX, INLINE_OUTPUT_BYTES_MAX, OUTPUTS_PER_REPORT_MAX,
-};
+use windlass_core::limits::{CHUNKS_PER_RESERVE_MAX, FAILURE_REASON_BYTES_MAX};
 use windlass_core::time::At;
 
 /// A chunk as a door names it, with what is said of it.
@@ -147,85 +145,6 @@ impl Service {
         reservations
     }
 
-    /// Reports chunks of one submission as done. A late report counts if it is the first; a token that was never handed
-    /// out does not reach the log; an output that is too large or breaks a rule fails its attempt and no other.
-    pub async fn complete(
-        &self,
-        submission: SubmissionId,
-        reports: Vec<Report<Gave>>,
-    ) -> Result<Vec<Verdict>, Problem> {
-        let key = self.token_key()?;
-        let (mut done, mut refused) = (Vec::with_capacity(reports.len()), Vec::new());
-        let mut decided = Vec::with_capacity(reports.len());
-        for Report { chunk, token, said: Gave { output, entries } } in reports {
-            if !token.is_of(&key, ChunkName { submission, chunk }) {
-                decided.push(Some(Verdict::TokenInvalid));
-                continue;
-            }
-            let entries = (!entries.is_empty()).then_some(entries);
-            let gave = Done { chunk, attempt: token.attempt, output, entries };
-            match self.refusal_of_output(submission, &gave) {
-                Some((verdict, reason)) => {
-                    refused.push(Report { chunk, token, said: reason });
-                    decided.push(Some(verdict));
-                }
-                None => {
-                    done.push(gave);
-                    decided.push(None);
-                }
-            }
-        }
-        let settled = self.settle_done(submission, done).await?;
-        if !refused.is_empty() {
-            // Rare, and its state is large: it has a place of its own.
-            Box::pin(self.fail(submission, refused)).await?;
-        }
-        let verdicts = weave(settled, decided.into_iter());
-        let accepted = verdicts.iter().filter(|verdict| **verdict == Verdict::Accepted).count();
-        metrics::COMPLETED_CHUNKS.increment(accepted as u64);
-        Ok(verdicts)
-    }
-
-    /// Why a chunk's work does not count: what it gave is too large, or is not for the branch that its submission names.
-    fn refusal_of_output(&self, submission: SubmissionId, done: &Done) -> Option<(Verdict, String)> {
-        if let Output::Inline(bytes) = &done.output
-            && bytes.len() > INLINE_OUTPUT_BYTES_MAX
-        {
-            let reason = format!(
-                "the inline output has {} bytes and may have {INLINE_OUTPUT_BYTES_MAX}; store it as an object",
-                bytes.len()
-            );
-            return Some((Verdict::OutputTooLarge, reason));
-        }
-        done.entries.as_ref()?;
-        let has_branch =
-            !done.attempt.is_of_task() && self.abouts().get(self.order(), submission).output.is_some();
-        let no_branch =
-            || (!has_branch).then(|| "there is no output branch that these outputs could go to".to_owned());
-        let problem = no_branch().or_else(|| problem_of_outputs(submission, done))?;
-        Some((Verdict::OutputRefused, problem))
-    }
-
-    /// Settles chunks that are done, in commands of bounded size.
-    async fn settle_done(&self, submission: SubmissionId, done: Vec<Done>) -> Result<Vec<Settled>, Problem> {
-        let mut settled = Vec::with_capacity(done.len());
-        let (mut part, mut entries) = (Vec::new(), 0);
-        for it in done {
-            let count = it.entries.as_ref().map_or(0, Vec::len);
-            if entries + count > OUTPUTS_PER_REPORT_MAX {
-                let done = std::mem::take(&mut part);
-                settled.extend(self.settle(Command::Complete(Complete { submission, done })).await?);
-                entries = 0;
-            }
-            entries += count;
-            part.push(it);
-        }
-        if !part.is_empty() {
-            settled.extend(self.settle(Command::Complete(Complete { submission, done: part })).await?);
-        }
-        Ok(settled)
-    }
-
     /// Reports attempts at chunks of one submission as failed. Only the holder's report counts. A reason that is too long
     /// is cut, since a failure must not fail.
     pub async fn fail(
@@ -270,7 +189,10 @@ impl Service {
         Ok(verdicts)
     }
 
-    fn settle(&self, command: Command) -> impl Future<Output = Result<Vec<Settled>, Problem>> + Send {
+    pub(super) fn settle(
+        &self,
+        command: Command,
+    ) -> impl Future<Output = Result<Vec<Settled>, Problem>> + Send {
         let proposed = self.propose(command);
         async move {
             match proposed.await? {
@@ -447,7 +369,7 @@ pub fn by_submission<T>(
 }
 
 /// The verdicts of all chunks in their order: those that were decided before the log, and between them the settled ones.
-fn weave(settled: Vec<Settled>, decided: impl Iterator<Item = Option<Verdict>>) -> Vec<Verdict> {
+pub(super) fn weave(settled: Vec<Settled>, decided: impl Iterator<Item = Option<Verdict>>) -> Vec<Verdict> {
     let mut settled = settled.into_iter().map(|it| match it {
         Settled::Accepted => Verdict::Accepted,
         Settled::AlreadyDone => Verdict::AlreadyDone,

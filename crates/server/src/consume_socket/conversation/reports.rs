@@ -1,0 +1,151 @@
+//! Reports of a conversation: what a consumer says goes through the log side by side, and is answered as its outcome is known.
+//!
+//! Invariants
+//! - Reports have numbers, upwards, in the order in which they were read; those that go through the log together have numbers that follow
+//!   each other.
+
+use super::{Conversation, Goodbye, Happened, refused};
+use crate::consume_socket::work;
+use crate::roles::dispatcher::Ask;
+use crate::service::ReportUnderWay;
+use crate::service::complete::Completion;
+use axum::extract::ws::close_code;
+use std::ops::Range;
+use windlass_api::frames::{ServerFrame, TaskToAdd, Verdict};
+use windlass_api::lanes::AddTasksRequest;
+use windlass_api::problem::Problem;
+use windlass_core::batch::roster::Enlist;
+use windlass_core::entry::Command;
+use windlass_order::COMMANDS_TOGETHER_MAX;
+
+/// Completions that came together and are not yet on their way.
+#[derive(Debug, Default)]
+pub(super) struct Gathered {
+    requests: Vec<u64>,
+    completions: Vec<Completion>,
+    under_way: Vec<ReportUnderWay>,
+}
+
+impl Conversation {
+    pub(super) fn note_answered(&mut self, numbers: Range<u64>) {
+        if let Ok(place) = self.unanswered.binary_search(&numbers.start) {
+            let count = (numbers.end - numbers.start) as usize;
+            self.unanswered.drain(place..place + count);
+        }
+    }
+
+    /// Whether every report below a number is answered.
+    pub(super) fn is_answered(&self, below: u64) -> bool {
+        self.unanswered.front().is_none_or(|unanswered| *unanswered >= below)
+    }
+
+    /// Keeps a completion for those that may come with it.
+    pub(super) fn gather(&mut self, request: u64, completion: Completion) {
+        self.number_next();
+        self.gathered.requests.push(request);
+        self.gathered.completions.push(completion);
+        self.gathered.under_way.push(self.service.count_report());
+        if self.gathered.requests.len() == COMMANDS_TOGETHER_MAX {
+            self.report_gathered();
+        }
+    }
+
+    /// Sends what was gathered on its way, and answers each when the outcomes are known.
+    pub(super) fn report_gathered(&mut self) {
+        if self.gathered.requests.is_empty() {
+            return;
+        }
+        let Gathered { requests, completions, under_way } = std::mem::take(&mut self.gathered);
+        let numbers = self.next_report - requests.len() as u64..self.next_report;
+        let service = self.service.clone();
+        self.awaited.push(Box::pin(async move {
+            let _under_way = under_way;
+            let answers = service.complete_all(completions).await;
+            let frames = requests.into_iter().zip(answers).map(|(request, answer)| settled(request, answer));
+            Happened::Answered { numbers, outcome: Ok(frames.collect()) }
+        }));
+    }
+
+    /// Answers a report when its outcome is known, without keeping the next frame waiting.
+    pub(super) fn report(
+        &mut self,
+        request: u64,
+        outcome: impl Future<Output = Result<Vec<Verdict>, Problem>> + Send + 'static,
+    ) {
+        let number = self.next_number();
+        let under_way = self.service.count_report();
+        self.awaited.push(Box::pin(async move {
+            let _under_way = under_way;
+            let frame = settled(request, outcome.await);
+            Happened::Answered { numbers: number..number + 1, outcome: Ok(vec![frame]) }
+        }));
+    }
+
+    /// Adds tasks, without keeping the next frame waiting.
+    pub(super) fn add(
+        &mut self,
+        request: u64,
+        lane: String,
+        tasks: Vec<TaskToAdd>,
+        idempotency_key: Option<String>,
+    ) {
+        let number = self.next_number();
+        let (under_way, service) = (self.service.count_report(), self.service.clone());
+        let tasks = AddTasksRequest { tasks: tasks.into_iter().map(work::request_of).collect() };
+        self.awaited.push(Box::pin(async move {
+            let _under_way = under_way;
+            let frame = match service.add_tasks(lane, tasks, idempotency_key).await {
+                Ok(added) => ServerFrame::Added { request, tasks: added.tasks },
+                Err(problem) => refused(request, &problem),
+            };
+            Happened::Answered { numbers: number..number + 1, outcome: Ok(vec![frame]) }
+        }));
+    }
+
+    /// The number of something that is reported by itself. What was gathered before goes first, so that its numbers follow each other.
+    pub(super) fn next_number(&mut self) -> u64 {
+        self.report_gathered();
+        self.number_next()
+    }
+
+    pub(super) fn number_next(&mut self) -> u64 {
+        let number = self.next_report;
+        self.next_report += 1;
+        self.unanswered.push_back(number);
+        number
+    }
+
+    /// Whether an ask has to wait until the session is on the roster; puts it there if it is not yet.
+    pub(super) fn must_enlist(&mut self, ask: &Ask) -> bool {
+        self.service.dispatcher().has_hard_limit(&ask.strategy) && {
+            let enlisted = self.enlist();
+            !self.is_answered(enlisted + 1)
+        }
+    }
+
+    /// Puts the session on the roster, unless that is done or under way; gives the number of that note.
+    pub(super) fn enlist(&mut self) -> u64 {
+        if let Some(enlisted) = self.enlisted {
+            return enlisted;
+        }
+        let enlist = Enlist { joined: vec![self.session.0], ..Enlist::default() };
+        let service = self.service.clone();
+        let number = self.next_number();
+        self.enlisted = Some(number);
+        self.awaited.push(Box::pin(async move {
+            let outcome = match service.propose(Command::Enlist(enlist)).await {
+                Ok(_) => Ok(Vec::new()),
+                Err(problem) => Err(Goodbye { code: close_code::AWAY, reason: problem.to_string() }),
+            };
+            Happened::Answered { numbers: number..number + 1, outcome }
+        }));
+        number
+    }
+}
+
+fn settled(request: u64, answer: Result<Vec<Verdict>, Problem>) -> ServerFrame {
+    match answer {
+        Ok(verdicts) => ServerFrame::Settled { request, verdicts },
+        Err(problem) => refused(request, &problem),
+    }
+}

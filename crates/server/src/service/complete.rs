@@ -1,0 +1,232 @@
+//! The batch room's verb complete: what consumers say is done, one submission's chunks or many submissions' at once.
+
+use super::Service;
+use super::reserve::{Gave, Report, weave};
+use crate::metrics;
+use futures_util::future::join_all;
+use windlass_api::frames::Verdict;
+use windlass_api::problem::Problem;
+use windlass_core::batch::tokens::AttemptToken;
+use windlass_core::branches::outputs::problem_of_outputs;
+use windlass_core::entry::{Command, Complete, Done, Outcome, Output, Settled};
+use windlass_core::ids::{ChunkName, SubmissionId};
+use windlass_core::limits::{INLINE_OUTPUT_BYTES_MAX, OUTPUTS_PER_REPORT_MAX};
+use windlass_order::COMMANDS_TOGETHER_MAX;
+
+/// Bytes of outputs that go into the log together: a group has room for others beside them.
+const OUTPUT_BYTES_TOGETHER: usize = 256 << 10;
+
+/// What is reported of chunks of one submission.
+#[derive(Debug)]
+pub struct Completion {
+    /// The submission, or the task.
+    pub submission: SubmissionId,
+    /// Its chunks.
+    pub reports: Vec<Report<Gave>>,
+}
+
+/// A completion, looked at before the log.
+struct Checked {
+    submission: SubmissionId,
+    /// What the log decides.
+    done: Vec<Done>,
+    /// What does not count, and fails its attempt.
+    refused: Vec<Report<String>>,
+    /// The verdict of each chunk, if it is known already.
+    decided: Vec<Option<Verdict>>,
+}
+
+impl Service {
+    /// Reports chunks of one submission as done. A late report counts if it is the first; a token that was never handed
+    /// out does not reach the log; an output that is too large or breaks a rule fails its attempt and no other.
+    pub async fn complete(&self, completion: Completion) -> Result<Vec<Verdict>, Problem> {
+        self.complete_all(vec![completion]).await.pop().expect("one completion has one answer")
+    }
+
+    /// The same for several at once, each with its own answer; they go through the log together.
+    pub async fn complete_all(&self, completions: Vec<Completion>) -> Vec<Result<Vec<Verdict>, Problem>> {
+        let key = match self.token_key() {
+            Ok(key) => key,
+            Err(problem) => return completions.iter().map(|_| Err(problem.clone())).collect(),
+        };
+        let mut checked: Vec<Checked> =
+            completions.into_iter().map(|completion| self.checked(&key, completion)).collect();
+        // A command for each, but for those that need several, or none.
+        let (places, commands): (Vec<usize>, Vec<Command>) = checked
+            .iter_mut()
+            .enumerate()
+            .filter(|(_, it)| it.is_one_command())
+            .map(|(place, it)| (place, Command::Complete(it.take_done())))
+            .unzip();
+        let mut settled: Vec<Option<Result<Vec<Settled>, Problem>>> = checked.iter().map(|_| None).collect();
+        for (place, outcome) in places.into_iter().zip(self.settle_together(commands).await) {
+            settled[place] = Some(outcome);
+        }
+        let mut answers = Vec::with_capacity(checked.len());
+        for (it, settled) in checked.into_iter().zip(settled) {
+            answers.push(self.answer_to(it, settled).await);
+        }
+        answers
+    }
+
+    fn checked(&self, key: &[u8; 16], Completion { submission, reports }: Completion) -> Checked {
+        let mut checked = Checked {
+            submission,
+            done: Vec::with_capacity(reports.len()),
+            refused: Vec::new(),
+            decided: Vec::with_capacity(reports.len()),
+        };
+        for Report { chunk, token, said: Gave { output, entries } } in reports {
+            let decided = if token.is_of(key, ChunkName { submission, chunk }) {
+                let entries = (!entries.is_empty()).then_some(entries);
+                let gave = Done { chunk, attempt: token.attempt, output, entries };
+                let refusal = self.refusal_of_output(submission, &gave);
+                checked.note(gave, token, refusal)
+            } else {
+                Some(Verdict::TokenInvalid)
+            };
+            checked.decided.push(decided);
+        }
+        checked
+    }
+
+    /// Why a chunk's work does not count: what it gave is too large, or is not for the branch that its submission names.
+    fn refusal_of_output(&self, submission: SubmissionId, done: &Done) -> Option<(Verdict, String)> {
+        if let Output::Inline(bytes) = &done.output
+            && bytes.len() > INLINE_OUTPUT_BYTES_MAX
+        {
+            let reason = format!(
+                "the inline output has {} bytes and may have {INLINE_OUTPUT_BYTES_MAX}; store it as an object",
+                bytes.len()
+            );
+            return Some((Verdict::OutputTooLarge, reason));
+        }
+        done.entries.as_ref()?;
+        let has_branch =
+            !done.attempt.is_of_task() && self.abouts().get(self.order(), submission).output.is_some();
+        let no_branch =
+            || (!has_branch).then(|| "there is no output branch that these outputs could go to".to_owned());
+        let problem = no_branch().or_else(|| problem_of_outputs(submission, done))?;
+        Some((Verdict::OutputRefused, problem))
+    }
+
+    /// Puts commands through the log side by side; the answers are in their order.
+    async fn settle_together(&self, commands: Vec<Command>) -> Vec<Result<Vec<Settled>, Problem>> {
+        let parts = join_all(parts_of(commands).into_iter().map(|part| self.settle_part(part)));
+        parts.await.into_iter().flatten().collect()
+    }
+
+    async fn settle_part(&self, commands: Vec<Command>) -> Vec<Result<Vec<Settled>, Problem>> {
+        let count = commands.len();
+        match self.propose_all(commands).await {
+            Ok(outcomes) => outcomes.into_iter().map(settled_of).collect(),
+            Err(problem) => vec![Err(problem); count],
+        }
+    }
+
+    /// What is said to a consumer, once what needs the log more than once, or not at all, is settled as well.
+    async fn answer_to(
+        &self,
+        Checked { submission, done, refused, decided }: Checked,
+        settled: Option<Result<Vec<Settled>, Problem>>,
+    ) -> Result<Vec<Verdict>, Problem> {
+        let settled = match settled {
+            Some(settled) => settled?,
+            // Rare, and their state is large: these have places of their own.
+            None => Box::pin(self.settle_done(submission, done)).await?,
+        };
+        if !refused.is_empty() {
+            Box::pin(self.fail(submission, refused)).await?;
+        }
+        let verdicts = weave(settled, decided.into_iter());
+        let accepted = verdicts.iter().filter(|verdict| **verdict == Verdict::Accepted).count();
+        metrics::COMPLETED_CHUNKS.increment(accepted as u64);
+        Ok(verdicts)
+    }
+
+    /// Settles chunks that are done, in commands of bounded size.
+    async fn settle_done(&self, submission: SubmissionId, done: Vec<Done>) -> Result<Vec<Settled>, Problem> {
+        let mut settled = Vec::with_capacity(done.len());
+        let (mut part, mut entries) = (Vec::new(), 0);
+        for it in done {
+            let count = it.entries.as_ref().map_or(0, Vec::len);
+            if entries + count > OUTPUTS_PER_REPORT_MAX {
+                let done = std::mem::take(&mut part);
+                settled.extend(self.settle(Command::Complete(Complete { submission, done })).await?);
+                entries = 0;
+            }
+            entries += count;
+            part.push(it);
+        }
+        if !part.is_empty() {
+            settled.extend(self.settle(Command::Complete(Complete { submission, done: part })).await?);
+        }
+        Ok(settled)
+    }
+}
+
+impl Checked {
+    /// Notes what a chunk's work gave, or why it does not count; the verdict, if it needs no log.
+    fn note(
+        &mut self,
+        gave: Done,
+        token: AttemptToken,
+        refusal: Option<(Verdict, String)>,
+    ) -> Option<Verdict> {
+        match refusal {
+            Some((verdict, reason)) => {
+                self.refused.push(Report { chunk: gave.chunk, token, said: reason });
+                Some(verdict)
+            }
+            None => {
+                self.done.push(gave);
+                None
+            }
+        }
+    }
+
+    fn is_one_command(&self) -> bool {
+        let entries: usize = self.done.iter().filter_map(|it| it.entries.as_ref()).map(Vec::len).sum();
+        !self.done.is_empty() && entries <= OUTPUTS_PER_REPORT_MAX
+    }
+
+    fn take_done(&mut self) -> Complete {
+        Complete { submission: self.submission, done: std::mem::take(&mut self.done) }
+    }
+}
+
+/// Commands in parts that go into the log together.
+fn parts_of(commands: Vec<Command>) -> Vec<Vec<Command>> {
+    let mut parts: Vec<Vec<Command>> = Vec::new();
+    let mut bytes = 0;
+    for command in commands {
+        bytes += output_bytes(&command);
+        match parts.last_mut() {
+            Some(part) if part.len() < COMMANDS_TOGETHER_MAX && bytes <= OUTPUT_BYTES_TOGETHER => {
+                part.push(command);
+            }
+            Some(_) | None => {
+                bytes = output_bytes(&command);
+                parts.push(vec![command]);
+            }
+        }
+    }
+    parts
+}
+
+fn output_bytes(command: &Command) -> usize {
+    let Command::Complete(Complete { done, .. }) = command else { return 0 };
+    let bytes = |done: &Done| match &done.output {
+        Output::Inline(bytes) => bytes.len(),
+        Output::Nothing | Output::Stored => 0,
+    };
+    done.iter().map(bytes).sum()
+}
+
+fn settled_of(outcome: Outcome) -> Result<Vec<Settled>, Problem> {
+    match outcome {
+        Outcome::Settled(settled) => Ok(settled),
+        Outcome::Refused(refusal) => Err(super::problem_of_refusal(&refusal)),
+        other => Err(super::batch::unexpected(&other)),
+    }
+}

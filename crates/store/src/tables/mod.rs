@@ -1,0 +1,274 @@
+//! Tables on disk: rows in memory over those of the engine, fjall.
+//!
+//! Reading order: [`generation`] is rows in memory, [`pending`] is what is committed and not yet with the [`engine`],
+//! [`recent`] is what was read there a moment ago.
+//!
+//! Invariants
+//! - Reads see what was put since the last commit, over what was committed before.
+//! - The engine has all rows up to some commit, and none of a later one: whatever a crash leaves, it is the tables as they were at
+//!   one moment, and the log goes on from the position that they hold.
+//! - What was committed is with the engine within a moment, and survives the death of the process from then on. It survives
+//!   that of the machine after [`CommittedRows::persist`].
+//!
+//! What fjall 3.1.13 does, read from its source:
+//! - `WriteBatch::commit` writes the batch to the journal and flushes it to the operating system
+//!   (`PersistMode::Buffer`), so after SIGKILL every committed batch is there.
+//! - After a power failure the journal ends at its last whole batch, and what was synced is a part of that. A memtable
+//!   is flushed to its file only after the journal was synced (its issue 329), so no table runs ahead of the others.
+//! - If the power failure left a hole inside an unsynced batch whose end did reach the disk, fjall refuses to open
+//!   (checksum mismatch). That is [`StoreFault::TablesTorn`]: build the tables anew from a snapshot and the log.
+//! - An unreadable entry kind in the journal ends it there silently, even in synced bytes. So whoever opens tables must
+//!   compare their applied position with the log's first entry, and refuse a gap.
+//! - If a flush or a compaction fails, its worker ends and the engine takes no more commits; one that waits for a flush waits
+//!   for ever. Hence [`TablesHealth`].
+//! - A keyspace keeps the settings it was created with. A key must not be empty, nor longer than 65,535 bytes.
+//! - A full memtable is reported to the workers at every commit until one of them has time for it. A worker that seals it
+//!   puts a message into the queue that those reports fill; a lone worker then waits for itself for ever, and memory
+//!   grows (its pull request 323). With two, one spins while the other compacts. So memtables are sealed here, once each,
+//!   and one worker is enough.
+//! - While one of its snapshots is open, every memtable that is flushed stays in memory. So a [`TablesView`], which is read
+//!   for minutes, holds what the trees consist of at its beginning, and no snapshot.
+
+mod engine;
+mod generation;
+mod leftovers;
+mod options;
+mod pending;
+mod recent;
+
+pub use engine::TablesView;
+
+use crate::fault::StoreFault;
+use engine::{Engine, or_stop, or_unwind, unwind};
+use fjall::Slice;
+use generation::{Generation, over};
+use pending::Pending;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use windlass_core::tables::{KeyRange, Row, Table, Tables, Walk, is_empty_range};
+
+/// The machine's tables on disk.
+pub struct DiskTables {
+    /// What was put since the last commit.
+    fresh: Generation,
+    committed: CommittedRows,
+    /// None at the end.
+    scribe: Option<JoinHandle<()>>,
+}
+
+/// The committed rows as they are whenever one is read, for readers on any thread.
+#[derive(Clone)]
+pub struct CommittedRows {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    engine: Engine,
+    pending: Pending,
+}
+
+/// Whether tables can still be written, for whoever watches them.
+#[derive(Clone)]
+pub struct TablesHealth {
+    shared: Arc<Shared>,
+}
+
+/// What becomes of a row that cannot be read.
+type OnFault = fn(&Engine, fjall::Result<(Slice, Slice)>) -> (Slice, Slice);
+
+impl DiskTables {
+    /// Opens the tables in a folder, or makes empty ones there.
+    ///
+    /// # Errors
+    /// If the folder cannot be read or written, or what it holds is damaged.
+    pub fn open(path: &Path) -> Result<DiskTables, StoreFault> {
+        let shared = Arc::new(Shared { engine: Engine::open(path)?, pending: Pending::default() });
+        let of_scribe = Arc::clone(&shared);
+        let scribe = std::thread::Builder::new()
+            .name("scribe".into())
+            .spawn(move || of_scribe.pending.run(&of_scribe.engine))
+            .map_err(|error| StoreFault::from_io("start a thread for", path, error))?;
+        Ok(DiskTables {
+            fresh: Generation::default(),
+            committed: CommittedRows { shared },
+            scribe: Some(scribe),
+        })
+    }
+
+    /// A way to see, from elsewhere, whether they can be written.
+    pub fn health(&self) -> TablesHealth {
+        TablesHealth { shared: Arc::clone(&self.committed.shared) }
+    }
+
+    /// The committed rows as they are now, for a reader on another thread.
+    ///
+    /// # Errors
+    /// If they cannot be brought to the engine.
+    pub fn view(&self) -> Result<TablesView, StoreFault> {
+        self.committed.shared.settle()?;
+        Ok(self.committed.shared.engine.view())
+    }
+
+    /// The committed rows, which can be read while the machine writes.
+    pub fn committed(&self) -> CommittedRows {
+        self.committed.clone()
+    }
+
+    /// As [`CommittedRows::persist`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn persist(&self) -> Result<(), StoreFault> {
+        self.committed.persist()
+    }
+
+    /// Bytes that the tables take on disk, journals included.
+    ///
+    /// # Errors
+    /// If a journal's size cannot be read.
+    pub fn disk_bytes(&self) -> Result<u64, StoreFault> {
+        let engine = &self.committed.shared.engine;
+        engine.database.disk_space().map_err(|error| engine.fault("read", &error))
+    }
+}
+
+impl Drop for DiskTables {
+    fn drop(&mut self) {
+        let Shared { engine, pending } = &*self.committed.shared;
+        pending.close();
+        // Whoever writes to an engine that cannot write any more may wait for ever, and is left to itself.
+        if engine.check().is_err() {
+            return;
+        }
+        if let Err(fault) = pending.settle(engine) {
+            tracing::error!(%fault, "the last rows are not in the tables; the next start takes them from the log");
+        }
+        if let Some(scribe) = self.scribe.take() {
+            // What it had to tell, it has told.
+            drop(scribe.join());
+        }
+    }
+}
+
+impl Tables for DiskTables {
+    fn get(&self, table: Table, key: &[u8]) -> Option<Vec<u8>> {
+        match self.fresh.get(table, key) {
+            Some(row) => row.map(|value| value.to_vec()),
+            None => self.committed.shared.get(table, key, or_stop),
+        }
+    }
+
+    fn put(&mut self, table: Table, key: &[u8], value: Vec<u8>) {
+        self.fresh.put(table, key.into(), Some(value.into()));
+    }
+
+    fn delete(&mut self, table: Table, key: &[u8]) {
+        self.fresh.put(table, key.into(), None);
+    }
+
+    fn scan<'a>(
+        &'a self,
+        table: Table,
+        range: KeyRange<'_>,
+        walk: Walk,
+    ) -> Box<dyn Iterator<Item = Row> + 'a> {
+        if is_empty_range(range) {
+            return Box::new(std::iter::empty());
+        }
+        let committed = self.committed.shared.scan(table, range, walk, or_stop);
+        over(committed, &self.fresh, table, range, walk)
+    }
+
+    fn commit(&mut self) {
+        if self.fresh.is_empty() {
+            return;
+        }
+        let Shared { engine, pending } = &*self.committed.shared;
+        if let Err(fault) = pending.commit(std::mem::take(&mut self.fresh), engine) {
+            unwind(fault, "the server stops here");
+        }
+    }
+}
+
+impl CommittedRows {
+    /// The value of a row.
+    pub fn get(&self, table: Table, key: &[u8]) -> Option<Vec<u8>> {
+        self.shared.get(table, key, or_unwind)
+    }
+
+    /// The rows of a range as they are now, upwards.
+    pub fn scan<'a>(&'a self, table: Table, range: KeyRange<'_>) -> Box<dyn Iterator<Item = Row> + 'a> {
+        if is_empty_range(range) {
+            return Box::new(std::iter::empty());
+        }
+        self.shared.scan(table, range, Walk::Up, or_unwind)
+    }
+
+    /// Makes everything committed durable. Log entries may be dropped only up to an applied index that went through
+    /// here.
+    ///
+    /// # Errors
+    /// If the sync fails. The tables then take no more commits.
+    pub fn persist(&self) -> Result<(), StoreFault> {
+        self.shared.settle()?;
+        self.shared.engine.persist()
+    }
+}
+
+impl Shared {
+    fn get(
+        &self,
+        table: Table,
+        key: &[u8],
+        or: fn(&Engine, fjall::Result<Option<Slice>>) -> Option<Slice>,
+    ) -> Option<Vec<u8>> {
+        {
+            let layers = self.pending.layers();
+            let of_writing = || layers.writing.as_ref()?.get(table, key);
+            if let Some(row) = layers.filling.get(table, key).or_else(of_writing) {
+                return row.map(|value| value.to_vec());
+            }
+        }
+        // What was not with the engine by then is newer, or it is there now.
+        or(&self.engine, self.engine.get(table, key)).map(|value| value.to_vec())
+    }
+
+    fn scan<'a>(
+        &'a self,
+        table: Table,
+        range: KeyRange<'_>,
+        walk: Walk,
+        or: OnFault,
+    ) -> Box<dyn Iterator<Item = Row> + 'a> {
+        // Under one lock: what the Scribe brings to the engine from here on is in one of the two.
+        let layers = self.pending.layers();
+        let (filling, writing) = (Arc::clone(&layers.filling), layers.writing.clone());
+        let mut rows = self.engine.scan(table, range, walk, or);
+        drop(layers);
+        if let Some(writing) = writing {
+            rows = over(rows, writing, table, range, walk);
+        }
+        over(rows, filling, table, range, walk)
+    }
+
+    fn settle(&self) -> Result<(), StoreFault> {
+        self.pending.settle(&self.engine)
+    }
+}
+
+impl TablesHealth {
+    /// Whether the tables can still be written.
+    ///
+    /// # Errors
+    /// If something failed that the engine did by itself, such as a flush, or what the Scribe wrote: whoever commits would
+    /// then wait for ever.
+    pub fn check(&self) -> Result<(), StoreFault> {
+        let Shared { engine, pending } = &*self.shared;
+        pending.check(&engine.path)?;
+        engine.check()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,216 @@
+//! Pending: rows that are committed and not yet with the engine.
+//!
+//! A commit adds its rows to those that wait, and whoever commits writes all of them as one batch when there are enough. So what
+//! is written again and again in between reaches the engine once. What has waited for a while is written by the Scribe, a thread that
+//! does nothing else. What a crash takes from here is applied again from the log: the position that is written along says
+//! from where.
+//!
+//! Invariants
+//! - A row is in `filling`, or in `writing`, or with the engine; where it is in several, the first of them is the newest.
+//! - What is written is everything up to some commit, and nothing of a later one.
+//! - After a write that failed nothing more is written, and whoever commits or settles hears of it.
+
+use super::engine::Engine;
+use super::generation::Generation;
+use crate::fault::StoreFault;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
+use std::time::{Duration, Instant};
+
+/// So many rows are worth a batch: what a batch costs by itself is little beside them, and they are still in the processor's caches.
+const WRITE_ROWS: usize = 128;
+/// The same in bytes.
+const WRITE_BYTES: usize = 128 << 10;
+/// No row waits longer; a start after a crash applies what was written in the log since then once more.
+const WRITE_AFTER: Duration = Duration::from_millis(50);
+/// Beyond this whoever commits waits for the Scribe, if that is what writes.
+const FILLING_BYTES_MAX: usize = 4 << 20;
+
+/// See the file's head.
+#[derive(Default)]
+pub(super) struct Pending {
+    layers: RwLock<Layers>,
+    /// Held by whoever writes.
+    turn: Mutex<()>,
+    signal: Mutex<Signal>,
+    wake: Condvar,
+}
+
+/// The rows over those of the engine.
+#[derive(Default)]
+pub(super) struct Layers {
+    /// The newest.
+    pub(super) filling: Arc<Generation>,
+    /// Those that are being brought to the engine.
+    pub(super) writing: Option<Arc<Generation>>,
+    failed: Option<Failed>,
+}
+
+/// Why nothing more can be written.
+#[derive(Clone)]
+enum Failed {
+    DiskFull,
+    Engine(String),
+}
+
+/// What the Scribe waits for.
+#[derive(Default)]
+struct Signal {
+    /// When the first of the rows that wait was committed, or a little before.
+    filled_at: Option<Instant>,
+    is_closing: bool,
+}
+
+impl Pending {
+    /// The rows that wait, for whoever looks.
+    pub(super) fn layers(&self) -> RwLockReadGuard<'_, Layers> {
+        self.layers.read().expect("nothing panics while it moves rows")
+    }
+
+    fn layers_mut(&self) -> RwLockWriteGuard<'_, Layers> {
+        self.layers.write().expect("nothing panics while it moves rows")
+    }
+
+    fn signal(&self) -> MutexGuard<'_, Signal> {
+        self.signal.lock().expect("nothing panics while it gives a sign")
+    }
+
+    /// Adds rows to those that wait, and writes them if they are enough.
+    pub(super) fn commit(&self, rows: Generation, engine: &Engine) -> Result<(), StoreFault> {
+        let (is_first, is_worth_a_batch, is_too_much) = {
+            let mut layers = self.layers_mut();
+            layers.check(&engine.path)?;
+            let is_first = layers.filling.is_empty();
+            // Whoever holds it, to read, keeps it as it is.
+            let filling = Arc::make_mut(&mut layers.filling);
+            filling.take_in(rows);
+            let is_worth_a_batch = filling.rows() >= WRITE_ROWS || filling.bytes() >= WRITE_BYTES;
+            (is_first, is_worth_a_batch, filling.bytes() > FILLING_BYTES_MAX)
+        };
+        if is_too_much {
+            return self.settle(engine);
+        }
+        if is_worth_a_batch {
+            return match self.turn.try_lock() {
+                Ok(turn) => self.write(engine, &turn),
+                // The Scribe writes; the next one who commits looks again.
+                Err(TryLockError::WouldBlock) => Ok(()),
+                Err(TryLockError::Poisoned(_)) => Err(Failed::of_panic().fault(&engine.path)),
+            };
+        }
+        if is_first {
+            self.tell_scribe();
+        }
+        Ok(())
+    }
+
+    fn tell_scribe(&self) {
+        let mut signal = self.signal();
+        // One that sleeps already looks when it wakes.
+        if signal.filled_at.replace(Instant::now()).is_none() {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Brings everything that was committed before to the engine.
+    pub(super) fn settle(&self, engine: &Engine) -> Result<(), StoreFault> {
+        match self.turn.lock() {
+            Ok(turn) => self.write(engine, &turn),
+            Err(_) => Err(Failed::of_panic().fault(&engine.path)),
+        }
+    }
+
+    /// Brings what waits to the engine.
+    fn write(&self, engine: &Engine, _turn: &MutexGuard<'_, ()>) -> Result<(), StoreFault> {
+        let rows = {
+            let mut layers = self.layers_mut();
+            layers.check(&engine.path)?;
+            if layers.filling.is_empty() {
+                return Ok(());
+            }
+            let rows = std::mem::take(&mut layers.filling);
+            layers.writing = Some(Arc::clone(&rows));
+            rows
+        };
+        let written = engine.write(&rows).map_err(|error| engine.fault("write", &error));
+        let mut layers = self.layers_mut();
+        match &written {
+            Ok(()) => layers.writing = None,
+            Err(fault) => layers.failed = Some(Failed::of(fault)),
+        }
+        written
+    }
+
+    /// Whether rows can still be written, as far as is known here.
+    pub(super) fn check(&self, path: &Path) -> Result<(), StoreFault> {
+        self.layers().check(path)
+    }
+
+    /// The Scribe's work: writes what has waited for long enough, until everything is closed or something has failed.
+    pub(super) fn run(&self, engine: &Engine) {
+        while self.wait_until_due() {
+            let failed = match catch_unwind(AssertUnwindSafe(|| self.settle(engine))) {
+                Ok(Ok(())) => continue,
+                Ok(Err(fault)) => Failed::of(&fault),
+                Err(_) => Failed::of_panic(),
+            };
+            tracing::error!(fault = %failed.fault(&engine.path), "the tables take no more rows");
+            self.layers_mut().failed = Some(failed);
+            return;
+        }
+    }
+
+    /// Has the Scribe end.
+    pub(super) fn close(&self) {
+        self.signal().is_closing = true;
+        self.wake.notify_one();
+    }
+
+    /// Waits until something has waited for long enough; false at the end.
+    fn wait_until_due(&self) -> bool {
+        let poisoned = "nothing panics while it gives a sign";
+        let mut signal = self.signal();
+        while !signal.is_closing {
+            signal = match signal.filled_at {
+                None => self.wake.wait(signal).expect(poisoned),
+                Some(filled_at) => match WRITE_AFTER.checked_sub(filled_at.elapsed()) {
+                    None => {
+                        signal.filled_at = None;
+                        return true;
+                    }
+                    Some(left) => self.wake.wait_timeout(signal, left).expect(poisoned).0,
+                },
+            };
+        }
+        false
+    }
+}
+
+impl Layers {
+    fn check(&self, path: &Path) -> Result<(), StoreFault> {
+        self.failed.as_ref().map_or(Ok(()), |failed| Err(failed.fault(path)))
+    }
+}
+
+impl Failed {
+    fn of(fault: &StoreFault) -> Failed {
+        match fault {
+            StoreFault::DiskFull { .. } => Failed::DiskFull,
+            StoreFault::Tables { detail, .. } => Failed::Engine(detail.clone()),
+            other => Failed::Engine(other.to_string()),
+        }
+    }
+
+    fn of_panic() -> Failed {
+        Failed::Engine("whoever wrote them has met a contradiction".into())
+    }
+
+    fn fault(&self, path: &Path) -> StoreFault {
+        let path = path.to_owned();
+        match self {
+            Failed::DiskFull => StoreFault::DiskFull { action: "write", path },
+            Failed::Engine(detail) => StoreFault::Tables { path, detail: detail.clone() },
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Recent: rows that were read a moment ago and are likely to be read once more: a task is read when it is handed out, and again
+//! when it is done.
+//!
+//! Invariants
+//! - A row that is here is what the engine has, unless that is being changed just now.
+//! - What was read before a change is not kept after it.
+
+use fjall::Slice;
+use quick_cache::Weighter;
+use quick_cache::unsync::Cache;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Sixteen thousand tasks with small payloads, as many as sixteen busy consumers hold.
+const RECENT_BYTES_MAX: u64 = 8 << 20;
+/// What a row takes beside its bytes, about.
+const ROW_BYTES: usize = 64;
+
+/// See the file's head.
+pub(super) struct Recent(Mutex<Rows>);
+
+struct Rows {
+    rows: Cache<Slice, Slice, Bytes>,
+    /// Counts the times that rows were changed.
+    changes: u64,
+}
+
+/// A row that is not here, for whoever reads it elsewhere.
+pub(super) struct Missing {
+    changes: u64,
+}
+
+impl Recent {
+    pub(super) fn new() -> Recent {
+        /// A task with a short key and a payload of a hundred bytes; the cache only plans by it.
+        const USUAL_BYTES: u64 = 300;
+        let items = usize::try_from(RECENT_BYTES_MAX / USUAL_BYTES).expect("they fit into memory");
+        Recent(Mutex::new(Rows { rows: Cache::with_weighter(items, RECENT_BYTES_MAX, Bytes), changes: 0 }))
+    }
+
+    pub(super) fn get(&self, key: &[u8]) -> Result<Slice, Missing> {
+        let rows = self.lock();
+        rows.rows.get(key).cloned().ok_or(Missing { changes: rows.changes })
+    }
+
+    /// Keeps a row that was missing and was found elsewhere, unless something has changed since.
+    pub(super) fn keep(&self, Missing { changes }: Missing, key: &[u8], value: &Slice) {
+        let mut rows = self.lock();
+        if rows.changes == changes {
+            rows.rows.insert(key.into(), value.clone());
+        }
+    }
+
+    /// Forgets rows that have just been changed.
+    pub(super) fn forget<'a>(&self, keys: impl Iterator<Item = &'a Slice>) {
+        let mut rows = self.lock();
+        rows.changes += 1;
+        for key in keys {
+            rows.rows.remove(&**key);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Rows> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Clone)]
+struct Bytes;
+
+impl Weighter<Slice, Slice> for Bytes {
+    fn weight(&self, key: &Slice, value: &Slice) -> u64 {
+        (key.len() + value.len() + ROW_BYTES) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_kept_until_it_changes_and_what_was_read_before_a_change_is_not_kept_after_it() {
+        let recent = Recent::new();
+        let missing = |key: &[u8]| recent.get(key).err().expect("it is not here");
+        recent.keep(missing(b"a"), b"a", &Slice::from("1"));
+        assert!(recent.get(b"a").is_ok_and(|value| value == "1"));
+        let read_before = missing(b"b");
+        recent.forget([Slice::from("a")].iter());
+        missing(b"a");
+        recent.keep(read_before, b"b", &Slice::from("old"));
+        missing(b"b");
+    }
+
+    #[test]
+    fn old_rows_make_room_for_new_ones() {
+        let recent = Recent::new();
+        for number in 0..100_000_u32 {
+            let key = number.to_be_bytes();
+            let missing = recent.get(&key).err().expect("each comes once");
+            recent.keep(missing, &key, &Slice::from(vec![0; 200]));
+        }
+        assert!(recent.lock().rows.weight() <= RECENT_BYTES_MAX);
+        assert!(recent.lock().rows.len() > 10_000);
+    }
+}

@@ -1,0 +1,310 @@
+use super::engine::{LARGE_MEMTABLE_BYTES, MEMTABLE_BYTES};
+use super::*;
+use fjall::AbstractTree;
+use std::ops::Bound::Unbounded;
+use std::path::PathBuf;
+use windlass_core::seeded::Seeded;
+use windlass_core::tables::{MemoryTables, conformance};
+
+const ALL: KeyRange<'static> = (Unbounded, Unbounded);
+
+#[test]
+fn disk_tables_pass_the_suite() {
+    let folder = tempfile::tempdir().unwrap();
+    conformance::suite(&mut DiskTables::open(folder.path()).unwrap());
+}
+
+#[test]
+fn what_was_committed_is_there_after_opening_again_and_the_rest_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut tables = DiskTables::open(folder.path()).unwrap();
+    for table in Table::ALL {
+        tables.put(table, b"key", table.name().into());
+    }
+    tables.commit();
+    tables.persist().unwrap();
+    tables.put(Table::Meta, b"key", b"not committed".to_vec());
+    drop(tables);
+    let tables = DiskTables::open(folder.path()).unwrap();
+    for table in Table::ALL {
+        assert_eq!(tables.get(table, b"key"), Some(table.name().into()));
+    }
+}
+
+#[test]
+fn what_is_not_on_disk_stays_bounded_while_commits_outrun_the_worker() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut tables = DiskTables::open(folder.path()).unwrap();
+    let mut chance = Seeded::new(7);
+    for _ in 0..6_000 {
+        for table in [Table::Found, Table::Abouts, Table::Traits] {
+            tables.put(table, &chance.draw().to_be_bytes(), vec![1; 8 << 10]);
+        }
+        tables.commit();
+        // Four sealed ones and the open one are the most that the engine lets a table have.
+        let most = 5 * (LARGE_MEMTABLE_BYTES + 2 * MEMTABLE_BYTES) + (1 << 20);
+        let buffered = tables.committed.shared.engine.database.write_buffer_size();
+        assert!(buffered < most, "{buffered}");
+    }
+}
+
+#[test]
+fn a_view_stays_as_it_was_while_commits_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut tables = DiskTables::open(folder.path()).unwrap();
+    tables.put(Table::Blocks, b"a", b"1".to_vec());
+    tables.commit();
+    tables.put(Table::Blocks, b"b", b"uncommitted".to_vec());
+    let view = tables.view().unwrap();
+    tables.put(Table::Blocks, b"a", b"2".to_vec());
+    tables.commit();
+    let (_, rows) = view.into_tables().find(|(table, _)| *table == Table::Blocks).unwrap();
+    assert_eq!(rows.collect::<Vec<_>>(), [(b"a".to_vec(), b"1".to_vec())]);
+    assert_eq!(tables.get(Table::Blocks, b"a"), Some(b"2".to_vec()));
+}
+
+#[test]
+fn a_view_keeps_nothing_in_memory_of_what_is_flushed_after_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut tables = DiskTables::open(folder.path()).unwrap();
+    let mut chance = Seeded::new(7);
+    let mut write = |tables: &mut DiskTables, count| {
+        for _ in 0..count {
+            tables.put(Table::Tasks, &chance.draw().to_be_bytes(), vec![1; 8 << 10]);
+            tables.commit();
+        }
+    };
+    write(&mut tables, 1_000);
+    let before: Vec<_> = tables.scan(Table::Tasks, ALL, Walk::Up).collect();
+    let view = tables.view().unwrap();
+    write(&mut tables, 10_000);
+    // Those that may be sealed, and a few that were flushed since; all that was written would be several times as much.
+    let held = tables.committed.shared.engine.keyspace(Table::Tasks).tree.version_memtable_size_sum();
+    assert!(held < 12 * (MEMTABLE_BYTES + (1 << 20)), "{held} bytes are held");
+    let (_, rows) = view.into_tables().find(|(table, _)| *table == Table::Tasks).unwrap();
+    assert!(rows.eq(before), "the view is as it was, whatever was flushed and compacted since");
+}
+
+#[test]
+fn a_backlog_that_comes_in_order_pins_next_to_nothing() {
+    const TASKS: u64 = 200_000;
+    let folder = tempfile::tempdir().unwrap();
+    let mut tables = DiskTables::open(folder.path()).unwrap();
+    let backlog = [Table::Tasks, Table::Levels, Table::KeyLevels];
+    for first in (0..TASKS).step_by(1_000) {
+        for task in first..first + 1_000 {
+            for table in backlog {
+                tables.put(table, &task.to_be_bytes(), vec![1; 50]);
+            }
+        }
+        tables.commit();
+    }
+    for table in backlog {
+        let keyspace = tables.committed.shared.engine.keyspace(table);
+        keyspace.rotate_memtable_and_wait().unwrap();
+        let pinned = keyspace.tree.pinned_filter_size() + keyspace.tree.pinned_block_index_size();
+        // A bit for each task would be felt with a hundred million of them.
+        assert!(pinned < TASKS as usize / 8, "{}: {pinned} bytes for {TASKS} rows", table.name());
+    }
+}
+
+/// Tables closed after twenty commits over two tables, and the bytes of their journal.
+fn twenty_commits(folder: &Path) -> (PathBuf, Vec<u8>) {
+    let mut tables = DiskTables::open(folder).unwrap();
+    for count in 1..=20_u8 {
+        tables.put(Table::Meta, b"applied", vec![count]);
+        tables.put(Table::Blocks, &[count], vec![count; 50]);
+        tables.commit();
+        // So that each is a batch of its own.
+        tables.committed.shared.settle().unwrap();
+    }
+    drop(tables);
+    let journal = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let journal = journal.filter(|path| path.extension().is_some_and(|kind| kind == "jnl")).max().unwrap();
+    let bytes = std::fs::read(&journal).unwrap();
+    let end = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+    (journal, bytes[..end].to_vec())
+}
+
+/// How many commits there are, having checked that both tables agree on it.
+fn commits(folder: &Path) -> usize {
+    let tables = DiskTables::open(folder).unwrap();
+    let applied = tables.get(Table::Meta, b"applied").map_or(0, |value| value[0]);
+    let blocks = tables.scan(Table::Blocks, ALL, Walk::Up).count();
+    assert_eq!(usize::from(applied), blocks, "a commit is over both tables or over none");
+    blocks
+}
+
+#[test]
+fn a_journal_that_ends_anywhere_opens_at_a_whole_commit() {
+    let folder = tempfile::tempdir().unwrap();
+    let (journal, bytes) = twenty_commits(folder.path());
+    assert_eq!(commits(folder.path()), 20);
+    for end in (0..bytes.len()).rev().step_by(37) {
+        std::fs::write(&journal, &bytes[..end]).unwrap();
+        assert!(commits(folder.path()) < 20, "cut at {end} of {}", bytes.len());
+    }
+}
+
+#[test]
+fn a_journal_whose_end_never_reached_the_disk_opens_at_a_whole_commit() {
+    let folder = tempfile::tempdir().unwrap();
+    let (journal, bytes) = twenty_commits(folder.path());
+    for lost in (1..=20_u8).rev() {
+        let at = bytes.windows(50).position(|window| window == [lost; 50]).unwrap();
+        let mut torn = bytes.clone();
+        // The file is as long as before: it was allocated ahead.
+        torn[at + 20..].fill(0);
+        std::fs::write(&journal, &torn).unwrap();
+        assert_eq!(commits(folder.path()), usize::from(lost) - 1);
+    }
+}
+
+#[test]
+fn a_hole_in_the_journal_is_told_from_other_faults() {
+    let folder = tempfile::tempdir().unwrap();
+    let (journal, mut bytes) = twenty_commits(folder.path());
+    let at = bytes.windows(50).position(|window| window == [10; 50]).unwrap();
+    bytes[at..at + 50].fill(0);
+    std::fs::write(&journal, &bytes).unwrap();
+    let fault = DiskTables::open(folder.path()).err().unwrap();
+    assert!(matches!(fault, StoreFault::TablesTorn { .. }), "{fault}");
+}
+
+#[test]
+fn a_second_opener_of_the_same_tables_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let _tables = DiskTables::open(folder.path()).unwrap();
+    assert!(matches!(DiskTables::open(folder.path()).err(), Some(StoreFault::InUse { .. })));
+}
+
+#[test]
+fn disk_tables_answer_as_memory_tables_do_under_random_use() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut disk = DiskTables::open(folder.path()).unwrap();
+    let mut memory = MemoryTables::default();
+    let mut seed = 7_u64;
+    let mut roll = |sides: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % sides
+    };
+    for step in 0..3000 {
+        let table = Table::ALL[roll(3) as usize];
+        let key = [roll(5) as u8, roll(5) as u8];
+        match roll(10) {
+            0..=4 => {
+                let value = vec![step as u8; roll(20) as usize];
+                disk.put(table, &key, value.clone());
+                memory.put(table, &key, value);
+            }
+            5..=7 => {
+                disk.delete(table, &key);
+                memory.delete(table, &key);
+            }
+            8 => disk.commit(),
+            _ if roll(50) == 0 => {
+                disk.commit();
+                drop(disk);
+                disk = DiskTables::open(folder.path()).unwrap();
+            }
+            _ => {
+                for walk in [Walk::Up, Walk::Down] {
+                    let all: Vec<_> = disk.scan(table, ALL, walk).collect();
+                    assert_eq!(all, memory.scan(table, ALL, walk).collect::<Vec<_>>(), "step {step}");
+                }
+                let found: Vec<_> = disk.scan_prefix(table, &key[..1]).collect();
+                assert_eq!(found, memory.scan_prefix(table, &key[..1]).collect::<Vec<_>>(), "step {step}");
+            }
+        }
+        assert_eq!(disk.get(table, &key), memory.get(table, &key), "step {step}");
+    }
+}
+
+/// What the engine itself has of a row.
+fn with_the_engine(tables: &DiskTables, table: Table, key: &[u8]) -> Option<Vec<u8>> {
+    tables.committed.shared.engine.get(table, key).unwrap().map(|value| value.to_vec())
+}
+
+#[test]
+fn what_is_committed_is_seen_at_once_by_every_reader_and_is_with_the_engine_a_moment_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut tables = DiskTables::open(folder.path()).unwrap();
+    let committed = tables.committed();
+    tables.put(Table::Blocks, b"a", b"1".to_vec());
+    tables.put(Table::Blocks, b"b", b"1".to_vec());
+    tables.commit();
+    tables.delete(Table::Blocks, b"b");
+    tables.put(Table::Blocks, b"c", b"1".to_vec());
+    assert_eq!(committed.get(Table::Blocks, b"b"), Some(b"1".to_vec()), "the deletion is not committed");
+    tables.commit();
+    let rows = [(b"a".to_vec(), b"1".to_vec()), (b"c".to_vec(), b"1".to_vec())];
+    assert_eq!(committed.get(Table::Blocks, b"b"), None);
+    assert_eq!(committed.scan(Table::Blocks, ALL).collect::<Vec<_>>(), rows);
+    assert_eq!(tables.scan(Table::Blocks, ALL, Walk::Up).collect::<Vec<_>>(), rows);
+    let given_up_at = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while with_the_engine(&tables, Table::Blocks, b"c").is_none() {
+        assert!(std::time::Instant::now() < given_up_at, "the Scribe writes what nobody follows");
+        std::thread::yield_now();
+    }
+    assert_eq!(committed.scan(Table::Blocks, ALL).collect::<Vec<_>>(), rows);
+}
+
+#[test]
+fn a_row_that_is_committed_again_and_again_reaches_the_engine_now_and_then() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut tables, mut seen) = (DiskTables::open(folder.path()).unwrap(), 0);
+    let mut last = None;
+    for count in 0..20_000_u32 {
+        tables.put(Table::Meta, b"position", count.to_be_bytes().into());
+        tables.commit();
+        let written = with_the_engine(&tables, Table::Meta, b"position");
+        seen += usize::from(written != last);
+        last = written;
+    }
+    assert!(seen < 2_000, "it was written {seen} times");
+    tables.persist().unwrap();
+    assert_eq!(with_the_engine(&tables, Table::Meta, b"position"), Some(19_999_u32.to_be_bytes().into()));
+}
+
+#[test]
+fn whenever_the_process_dies_the_tables_are_as_some_commit_left_them() {
+    let (folder, copies) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut tables = DiskTables::open(folder.path()).unwrap();
+    let mut chance = Seeded::new(11);
+    let mut applied = Vec::new();
+    for count in 1..=600_u32 {
+        // Few rows or many, so that some commits are written at once and others wait.
+        for nth in 0..chance.below(60) as u32 {
+            tables.put(Table::Tasks, &[count.to_be_bytes(), nth.to_be_bytes()].concat(), vec![7; 30]);
+        }
+        tables.put(Table::Blocks, &count.to_be_bytes(), count.to_be_bytes().into());
+        tables.put(Table::Meta, b"applied", count.to_be_bytes().into());
+        tables.commit();
+        if count % 20 == 0 {
+            let copy = copies.path().join(count.to_string());
+            copy_folder(folder.path(), &copy);
+            let found = DiskTables::open(&copy).unwrap();
+            let position =
+                found.get(Table::Meta, b"applied").map(|row| u32::from_be_bytes(row.try_into().unwrap()));
+            let rows = found.scan(Table::Blocks, ALL, Walk::Up).count() as u32;
+            assert_eq!(position.unwrap_or(0), rows, "after {count} commits");
+            assert!(rows <= count);
+            applied.push(rows);
+        }
+    }
+    assert!(applied.is_sorted() && applied.last() > Some(&500), "{applied:?}");
+}
+
+/// A folder as a process that dies now leaves it.
+fn copy_folder(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let to = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_folder(&entry.path(), &to);
+        } else {
+            std::fs::copy(entry.path(), to).unwrap();
+        }
+    }
+}
