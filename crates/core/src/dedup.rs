@@ -6,6 +6,8 @@
 //!
 //! Invariants
 //! - Every reply has one row in `Replies` and one in `RepliesByTime`; the numbers there are `closed..opened`.
+//! - A sender is listed once, the one that sent last at the end, and no more of them than the limit says. Its requests must come in the
+//!   order of their tokens, which whatever feeds the machine has to see to: one that is overtaken counts as repeated.
 //! - What was read ahead are the first rows of the window, `closed` and on, without a gap.
 //! - No apply closes more than a fixed number of replies, and never fewer than it opens while some are due.
 

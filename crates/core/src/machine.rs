@@ -171,7 +171,7 @@ impl<T: Tables> Machine<T> {
         })
     }
 
-    /// Carries a request out, unless it was before: then it is answered as it was, whether or not it would be refused now.
+    /// Carries a request out, unless it was before: then one with a key is answered as it was, whether or not it would be refused now.
     fn once(
         &mut self,
         entry: &Entry,

@@ -81,7 +81,7 @@ impl Applier {
         &self.committed
     }
 
-    /// Makes everything that is applied durable in the tables.
+    /// Makes everything that is committed durable in the tables.
     pub(crate) fn persist(&self) -> Result<(), OrderFault> {
         Ok(self.committed.persist()?)
     }

@@ -9,7 +9,9 @@
 //! - Every command that was taken is answered, if only with a fault.
 
 use crate::fault::{Alarm, OrderFault};
-use crate::limits::{GROUP_BYTES_MAX, GROUP_COMMANDS_MAX, GROUPS_IN_FLIGHT_MAX};
+use crate::limits::{
+    BYTES_TOGETHER_MAX, COMMANDS_TOGETHER_MAX, GROUP_BYTES_MAX, GROUP_COMMANDS_MAX, GROUPS_IN_FLIGHT_MAX,
+};
 use crate::raft::{Group, Node, Then};
 use crate::stamp::{Stamp, Stamper};
 use crate::waiting::{Caller, Waiting};
@@ -49,18 +51,27 @@ pub(crate) struct EncodedCommands {
 
 impl EncodedCommands {
     pub(crate) fn one(command: &Command) -> EncodedCommands {
-        EncodedCommands::new(std::slice::from_ref(command))
+        let bytes = minicbor::to_vec(command).expect("encoding into memory does not fail");
+        EncodedCommands { bytes, ends: Vec::new() }
     }
 
-    pub(crate) fn new(commands: &[Command]) -> EncodedCommands {
-        let (mut bytes, mut ends) = (Vec::new(), Vec::new());
-        for (nth, command) in commands.iter().enumerate() {
-            if nth > 0 {
-                ends.push(bytes.len());
+    /// Commands in parts that leave room for others in a group.
+    pub(crate) fn in_parts(commands: &[Command]) -> Vec<EncodedCommands> {
+        let mut parts: Vec<EncodedCommands> = Vec::new();
+        for command in commands {
+            let EncodedCommands { bytes, .. } = EncodedCommands::one(command);
+            match parts.last_mut() {
+                Some(part)
+                    if part.len() < COMMANDS_TOGETHER_MAX
+                        && part.bytes.len() + bytes.len() <= BYTES_TOGETHER_MAX =>
+                {
+                    part.ends.push(part.bytes.len());
+                    part.bytes.extend_from_slice(&bytes);
+                }
+                Some(_) | None => parts.push(EncodedCommands { bytes, ends: Vec::new() }),
             }
-            minicbor::encode(command, &mut bytes).expect("encoding into memory does not fail");
         }
-        EncodedCommands { bytes, ends }
+        parts
     }
 
     pub(crate) const fn len(&self) -> usize {
@@ -266,13 +277,27 @@ mod tests {
     use windlass_core::time::At;
 
     #[test]
+    fn commands_that_are_many_or_large_go_in_several_parts_and_one_that_is_too_large_goes_alone() {
+        let lens = |commands: &[Command]| -> Vec<usize> {
+            EncodedCommands::in_parts(commands).iter().map(EncodedCommands::len).collect()
+        };
+        let submit = |bytes| Command::Submit(Submit { opaque: vec![7; bytes].into(), ..Submit::new(1) });
+        assert_eq!(lens(&[]), [0; 0]);
+        assert_eq!(lens(&vec![submit(1); COMMANDS_TOGETHER_MAX + 1]), [COMMANDS_TOGETHER_MAX, 1]);
+        assert_eq!(lens(&vec![submit(BYTES_TOGETHER_MAX / 3); 5]), [2, 2, 1]);
+        assert_eq!(lens(&[submit(1), submit(2 * BYTES_TOGETHER_MAX), submit(1)]), [1, 1, 1]);
+    }
+
+    #[test]
     fn a_group_of_encoded_commands_has_the_bytes_of_the_group() {
         let commands = vec![
             Command::Lead(Lead { shard: Shard::default() }),
             Command::Submit(Submit::new(1_000_000)),
             Command::Submit(Submit { idempotency_key: Some("key".into()), ..Submit::new(1) }),
         ];
-        let encoded = [EncodedCommands::one(&commands[0]), EncodedCommands::new(&commands[1..])];
+        let mut encoded = vec![EncodedCommands::one(&commands[0])];
+        encoded.extend(EncodedCommands::in_parts(&commands[1..]));
+        assert_eq!(encoded.iter().map(EncodedCommands::len).collect::<Vec<_>>(), [1, 2]);
         let group = EntryGroup {
             epoch: Epoch(3),
             at: At::from_ms(1_750_000_000_000),

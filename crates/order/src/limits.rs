@@ -12,13 +12,16 @@ pub(crate) const GROUP_COMMANDS_MAX: usize = 4_096;
 /// Commands that one caller puts into a group together: a sixteenth of a group, so that others find room beside them.
 pub const COMMANDS_TOGETHER_MAX: usize = 256;
 
+/// The same in bytes: a quarter of a group.
+pub(crate) const BYTES_TOGETHER_MAX: usize = GROUP_BYTES_MAX / 4;
+
 /// Groups that are written but not yet applied: one at the disk or being applied, and one made of what came meanwhile, so
 /// that the disk need not wait for it. More would split the same load into smaller groups with an fsync each.
 pub(crate) const GROUPS_IN_FLIGHT_MAX: usize = 2;
 
-/// Commands that wait for their group, a full group for each one in flight and as many again; beyond that the caller
-/// waits, so that memory is bounded by the callers' own number.
-pub(crate) const COMMANDS_WAITING_MAX: usize = 2 * GROUPS_IN_FLIGHT_MAX * GROUP_COMMANDS_MAX;
+/// Proposals that wait for their group; beyond that the caller waits. Mostly they are of one command each: a full group for each one
+/// in flight and as many again. What they hold is bounded by what their callers may have under way.
+pub(crate) const PROPOSALS_WAITING_MAX: usize = 2 * GROUPS_IN_FLIGHT_MAX * GROUP_COMMANDS_MAX;
 
 /// Groups applied under one lock and one commit of the tables: enough to share the commit's cost in a replay, and few
 /// enough that a reader waits milliseconds, not seconds.

@@ -8,9 +8,7 @@
 use crate::apply::Applier;
 use crate::batcher::{Batcher, Counts, EncodedCommands, GroupWriter, Proposal, Standing};
 use crate::fault::{Alarm, OrderFault};
-use crate::limits::{
-    CHECKPOINT_PAUSE, COMMANDS_TOGETHER_MAX, COMMANDS_WAITING_MAX, STOP_TIMEOUT, TABLES_LOOK_EVERY,
-};
+use crate::limits::{CHECKPOINT_PAUSE, PROPOSALS_WAITING_MAX, STOP_TIMEOUT, TABLES_LOOK_EVERY};
 use crate::options::OrderOptions;
 use crate::raft::checkpoint::{self, Checkpoint};
 use crate::raft::claimant::Claimant;
@@ -22,6 +20,7 @@ use crate::read::Barrier;
 use crate::role::{Role, RoleSink};
 use crate::stamp::{Chance, Stamper, SystemClock};
 use crate::waiting::Waiting;
+use futures_util::future::join_all;
 use openraft::BasicNode;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -76,7 +75,7 @@ pub struct OrderCounters {
     pub commands: u64,
     /// Groups that they were written in.
     pub groups: u64,
-    /// Commands whose callers wait.
+    /// Commands whose callers wait; those that were proposed together and are in no group yet count as one.
     pub waiting: u64,
     /// Read barriers.
     pub barriers: u64,
@@ -160,7 +159,7 @@ impl Order {
         };
         let (standing, stands) = watch::channel(Standing::Following);
         let (stop, stops) = watch::channel(false);
-        let (inbox, arriving) = mpsc::channel(COMMANDS_WAITING_MAX);
+        let (inbox, arriving) = mpsc::channel(PROPOSALS_WAITING_MAX);
         let batcher = Batcher::new(arriving, stops.clone(), stands.clone(), writer.clone());
         let claimant = Claimant {
             node: node.clone(),
@@ -222,21 +221,19 @@ impl Order {
         async move { Ok(proposed.await?.pop().expect("a command has an outcome")) }
     }
 
-    /// Puts commands into the log, in one group and in their order, and waits until they are applied: for one caller that has
-    /// many, this costs little more than one. At most [`COMMANDS_TOGETHER_MAX`], and not none.
-    ///
-    /// # Errors
-    /// As [`Order::propose`], for all of them.
-    pub fn propose_all(
-        &self,
-        commands: Vec<Command>,
-    ) -> impl Future<Output = Result<Vec<Outcome>, OrderFault>> + Send {
-        assert!(
-            (1..=COMMANDS_TOGETHER_MAX).contains(&commands.len()),
-            "{} commands together",
-            commands.len()
-        );
-        self.propose_encoded(EncodedCommands::new(&commands))
+    /// Puts commands into the log in their order, many in a group, and waits until they are applied: for one caller that has
+    /// many, this costs little more than one. Each has its own outcome, or fault as with [`Order::propose`].
+    pub async fn propose_all(&self, commands: &[Command]) -> Vec<Result<Outcome, OrderFault>> {
+        let parts = EncodedCommands::in_parts(commands).into_iter().map(|part| async {
+            let count = part.len();
+            match self.propose_encoded(part).await {
+                Ok(outcomes) => outcomes.into_iter().map(Ok).collect(),
+                Err(fault) => vec![Err(fault); count],
+            }
+        });
+        // Each is put into the inbox when it is first looked at, and they are looked at in their order.
+        let parts: Vec<Vec<Result<Outcome, OrderFault>>> = join_all(parts).await;
+        parts.into_iter().flatten().collect()
     }
 
     async fn propose_encoded(&self, commands: EncodedCommands) -> Result<Vec<Outcome>, OrderFault> {
@@ -428,8 +425,10 @@ async fn watch_tables(health: TablesHealth, alarm: Alarm, mut stop: watch::Recei
             _ = stop.wait_for(|stop| *stop) => return,
         }
         let looking = health.clone();
-        if let Ok(Err(fault)) = tokio::task::spawn_blocking(move || looking.check()).await {
-            return alarm.raise(fault.into());
+        match tokio::task::spawn_blocking(move || looking.check()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(fault)) => return alarm.raise(fault.into()),
+            Err(panic) => return alarm.raise(OrderFault::Contradiction { what: panic.to_string() }),
         }
     }
 }

@@ -102,7 +102,7 @@ pub(super) struct Conversation {
     /// Their numbers, upwards: mostly there are few.
     unanswered: VecDeque<u64>,
     /// The last of them.
-    gathered: reports::Gathered,
+    gathered: Vec<reports::Gathered>,
     held: VecDeque<Held>,
     reserves: usize,
     unwritten: VecDeque<Message>,
@@ -159,7 +159,7 @@ impl Conversation {
             awaited,
             next_report: 0,
             unanswered: VecDeque::new(),
-            gathered: reports::Gathered::default(),
+            gathered: Vec::new(),
             held: VecDeque::new(),
             reserves: 0,
             unwritten: VecDeque::new(),

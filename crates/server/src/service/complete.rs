@@ -3,7 +3,7 @@
 use super::Service;
 use super::reserve::{Gave, Report, weave};
 use crate::metrics;
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use windlass_api::frames::Verdict;
 use windlass_api::problem::Problem;
 use windlass_core::batch::tokens::AttemptToken;
@@ -11,10 +11,6 @@ use windlass_core::branches::outputs::problem_of_outputs;
 use windlass_core::entry::{Command, Complete, Done, Outcome, Output, Settled};
 use windlass_core::ids::{ChunkName, SubmissionId};
 use windlass_core::limits::{INLINE_OUTPUT_BYTES_MAX, OUTPUTS_PER_REPORT_MAX};
-use windlass_order::COMMANDS_TOGETHER_MAX;
-
-/// Bytes of outputs that go into the log together: a group has room for others beside them.
-const OUTPUT_BYTES_TOGETHER: usize = 256 << 10;
 
 /// What is reported of chunks of one submission.
 #[derive(Debug)]
@@ -40,7 +36,12 @@ impl Service {
     /// Reports chunks of one submission as done. A late report counts if it is the first; a token that was never handed
     /// out does not reach the log; an output that is too large or breaks a rule fails its attempt and no other.
     pub async fn complete(&self, completion: Completion) -> Result<Vec<Verdict>, Problem> {
-        self.complete_all(vec![completion]).await.pop().expect("one completion has one answer")
+        let mut checked = self.checked(&self.token_key()?, completion);
+        let settled = match checked.is_one_command() {
+            true => Some(self.settle(Command::Complete(checked.take_done())).await),
+            false => None,
+        };
+        self.answer_to(checked, settled).await
     }
 
     /// The same for several at once, each with its own answer; they go through the log together.
@@ -49,24 +50,20 @@ impl Service {
             Ok(key) => key,
             Err(problem) => return completions.iter().map(|_| Err(problem.clone())).collect(),
         };
-        let mut checked: Vec<Checked> =
-            completions.into_iter().map(|completion| self.checked(&key, completion)).collect();
+        let checked = completions.into_iter().map(|completion| self.checked(&key, completion)).enumerate();
         // A command for each, but for those that need several, or none.
-        let (places, commands): (Vec<usize>, Vec<Command>) = checked
-            .iter_mut()
-            .enumerate()
-            .filter(|(_, it)| it.is_one_command())
-            .map(|(place, it)| (place, Command::Complete(it.take_done())))
-            .unzip();
-        let mut settled: Vec<Option<Result<Vec<Settled>, Problem>>> = checked.iter().map(|_| None).collect();
-        for (place, outcome) in places.into_iter().zip(self.settle_together(commands).await) {
-            settled[place] = Some(outcome);
-        }
-        let mut answers = Vec::with_capacity(checked.len());
-        for (it, settled) in checked.into_iter().zip(settled) {
-            answers.push(self.answer_to(it, settled).await);
-        }
-        answers
+        let (mut usual, rare): (Vec<_>, Vec<_>) = checked.partition(|(_, it)| it.is_one_command());
+        let commands: Vec<Command> =
+            usual.iter_mut().map(|(_, it)| Command::Complete(it.take_done())).collect();
+        let rare = rare.into_iter().map(|(place, it)| async move { (place, self.answer_to(it, None).await) });
+        let (settled, mut answers) = join(self.settle_all(&commands), join_all(rare)).await;
+        let usual = usual
+            .into_iter()
+            .zip(settled)
+            .map(|((place, it), settled)| async move { (place, self.answer_to(it, Some(settled)).await) });
+        answers.extend(join_all(usual).await);
+        answers.sort_unstable_by_key(|(place, _)| *place);
+        answers.into_iter().map(|(_, answer)| answer).collect()
     }
 
     fn checked(&self, key: &[u8; 16], Completion { submission, reports }: Completion) -> Checked {
@@ -110,18 +107,9 @@ impl Service {
         Some((Verdict::OutputRefused, problem))
     }
 
-    /// Puts commands through the log side by side; the answers are in their order.
-    async fn settle_together(&self, commands: Vec<Command>) -> Vec<Result<Vec<Settled>, Problem>> {
-        let parts = join_all(parts_of(commands).into_iter().map(|part| self.settle_part(part)));
-        parts.await.into_iter().flatten().collect()
-    }
-
-    async fn settle_part(&self, commands: Vec<Command>) -> Vec<Result<Vec<Settled>, Problem>> {
-        let count = commands.len();
-        match self.propose_all(commands).await {
-            Ok(outcomes) => outcomes.into_iter().map(settled_of).collect(),
-            Err(problem) => vec![Err(problem); count],
-        }
+    /// Puts commands through the log together; the answers are in their order.
+    async fn settle_all(&self, commands: &[Command]) -> Vec<Result<Vec<Settled>, Problem>> {
+        self.propose_all(commands).await.into_iter().map(|outcome| settled_of(outcome?)).collect()
     }
 
     /// What is said to a consumer, once what needs the log more than once, or not at all, is settled as well.
@@ -193,34 +181,6 @@ impl Checked {
     fn take_done(&mut self) -> Complete {
         Complete { submission: self.submission, done: std::mem::take(&mut self.done) }
     }
-}
-
-/// Commands in parts that go into the log together.
-fn parts_of(commands: Vec<Command>) -> Vec<Vec<Command>> {
-    let mut parts: Vec<Vec<Command>> = Vec::new();
-    let mut bytes = 0;
-    for command in commands {
-        bytes += output_bytes(&command);
-        match parts.last_mut() {
-            Some(part) if part.len() < COMMANDS_TOGETHER_MAX && bytes <= OUTPUT_BYTES_TOGETHER => {
-                part.push(command);
-            }
-            Some(_) | None => {
-                bytes = output_bytes(&command);
-                parts.push(vec![command]);
-            }
-        }
-    }
-    parts
-}
-
-fn output_bytes(command: &Command) -> usize {
-    let Command::Complete(Complete { done, .. }) = command else { return 0 };
-    let bytes = |done: &Done| match &done.output {
-        Output::Inline(bytes) => bytes.len(),
-        Output::Nothing | Output::Stored => 0,
-    };
-    done.iter().map(bytes).sum()
 }
 
 fn settled_of(outcome: Outcome) -> Result<Vec<Settled>, Problem> {

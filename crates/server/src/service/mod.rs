@@ -210,14 +210,11 @@ impl Service {
         }
     }
 
-    /// Puts commands through the log, in one group.
-    pub(crate) fn propose_all(
-        &self,
-        commands: Vec<Command>,
-    ) -> impl Future<Output = Result<Vec<Outcome>, Problem>> + Send {
+    /// Puts commands through the log together; the outcomes are in their order.
+    pub(crate) async fn propose_all(&self, commands: &[Command]) -> Vec<Result<Outcome, Problem>> {
+        let results = self.inner.order.propose_all(commands).await;
         commands.iter().for_each(|command| metrics::count_command(command.name()));
-        let proposed = self.inner.order.propose_all(commands);
-        async move { proposed.await.map_err(|fault| problem_of_fault(&fault)) }
+        results.into_iter().map(|result| result.map_err(|fault| problem_of_fault(&fault))).collect()
     }
 
     /// Makes sure that what is read next is fresh enough, and says how fresh it is.

@@ -38,6 +38,9 @@ pub(super) struct Engine {
 /// One keyspace for each table, in the order of [`Table::ALL`].
 type Keyspaces = [Keyspace; Table::ALL.len()];
 
+/// What becomes of a row that cannot be read.
+pub(super) type OnFault = fn(&Engine, fjall::Result<(Slice, Slice)>) -> (Slice, Slice);
+
 /// The engine's rows as they were at one moment; they stay so while others are written. What a table's rows hold in
 /// memory and on disk is let go when they are dropped.
 pub struct TablesView {
@@ -115,13 +118,13 @@ impl Engine {
         Ok(found)
     }
 
-    /// The rows of a range that is not empty; `or` is called with each, to do without those that cannot be read.
+    /// The rows of a range that is not empty.
     pub(super) fn scan<'a>(
         &'a self,
         table: Table,
         range: KeyRange<'_>,
         walk: Walk,
-        or: fn(&Engine, fjall::Result<(Slice, Slice)>) -> (Slice, Slice),
+        or: OnFault,
     ) -> Box<dyn Iterator<Item = Row> + 'a> {
         let found = self.keyspace(table).range::<&[u8], _>(range);
         let row = move |guard: fjall::Guard| {

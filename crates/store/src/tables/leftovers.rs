@@ -1,7 +1,7 @@
 //! Leftovers: memtables that were sealed, until nobody else needs them.
 //!
-//! A memtable that is flushed is let go when the next one is sealed, by whoever seals: that is the machine's thread, and to free a
-//! memtable row by row takes up to twenty milliseconds. So those that the machine seals are held here as well until all others have
+//! A memtable that is flushed is let go when the next one is sealed, by whoever seals: that is the machine's thread mostly, and to free a
+//! memtable row by row takes up to twenty milliseconds. So those that are sealed are held here as well until all others have
 //! let go, and are freed on a thread of their own.
 
 use std::sync::Arc;

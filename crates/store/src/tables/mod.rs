@@ -39,7 +39,7 @@ mod recent;
 pub use engine::TablesView;
 
 use crate::fault::StoreFault;
-use engine::{Engine, or_stop, or_unwind, unwind};
+use engine::{Engine, OnFault, or_stop, or_unwind, unwind};
 use fjall::Slice;
 use generation::{Generation, over};
 use pending::Pending;
@@ -73,9 +73,6 @@ struct Shared {
 pub struct TablesHealth {
     shared: Arc<Shared>,
 }
-
-/// What becomes of a row that cannot be read.
-type OnFault = fn(&Engine, fjall::Result<(Slice, Slice)>) -> (Slice, Slice);
 
 impl DiskTables {
     /// Opens the tables in a folder, or makes empty ones there.
@@ -241,11 +238,13 @@ impl Shared {
         walk: Walk,
         or: OnFault,
     ) -> Box<dyn Iterator<Item = Row> + 'a> {
-        // Under one lock: what the Scribe brings to the engine from here on is in one of the two.
-        let layers = self.pending.layers();
-        let (filling, writing) = (Arc::clone(&layers.filling), layers.writing.clone());
+        // What was committed before is in one of the two, or with the engine. The engine is asked without the lock: it may be
+        // noting a flush. What is committed later may be seen or not; under the machine's lock nothing is.
+        let (filling, writing) = {
+            let layers = self.pending.layers();
+            (Arc::clone(&layers.filling), layers.writing.clone())
+        };
         let mut rows = self.engine.scan(table, range, walk, or);
-        drop(layers);
         if let Some(writing) = writing {
             rows = over(rows, writing, table, range, walk);
         }

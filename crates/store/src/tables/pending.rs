@@ -94,8 +94,11 @@ impl Pending {
         if is_worth_a_batch {
             return match self.turn.try_lock() {
                 Ok(turn) => self.write(engine, &turn),
-                // The Scribe writes; the next one who commits looks again.
-                Err(TryLockError::WouldBlock) => Ok(()),
+                // Somebody else writes, and may have taken its rows already: whoever commits next looks again, or the Scribe.
+                Err(TryLockError::WouldBlock) => {
+                    self.tell_scribe();
+                    Ok(())
+                }
                 Err(TryLockError::Poisoned(_)) => Err(Failed::of_panic().fault(&engine.path)),
             };
         }
@@ -108,7 +111,8 @@ impl Pending {
     fn tell_scribe(&self) {
         let mut signal = self.signal();
         // One that sleeps already looks when it wakes.
-        if signal.filled_at.replace(Instant::now()).is_none() {
+        if signal.filled_at.is_none() {
+            signal.filled_at = Some(Instant::now());
             self.wake.notify_one();
         }
     }
@@ -212,5 +216,52 @@ impl Failed {
             Failed::DiskFull => StoreFault::DiskFull { action: "write", path },
             Failed::Engine(detail) => StoreFault::Tables { path, detail: detail.clone() },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use windlass_core::tables::Table;
+
+    #[test]
+    fn rows_that_come_while_somebody_writes_are_written_though_nobody_follows() {
+        let folder = tempfile::tempdir().unwrap();
+        let engine = Engine::open(folder.path()).unwrap();
+        let pending = Pending::default();
+        std::thread::scope(|scope| {
+            scope.spawn(|| pending.run(&engine));
+            let turn = pending.turn.lock().unwrap();
+            let mut rows = Generation::default();
+            for key in 0..2 * WRITE_ROWS as u32 {
+                rows.put(Table::Blocks, key.to_be_bytes().into(), Some(b"1".into()));
+            }
+            pending.commit(rows, &engine).unwrap();
+            drop(turn);
+            let given_up_at = Instant::now() + Duration::from_secs(60);
+            while engine.get(Table::Blocks, &7_u32.to_be_bytes()).unwrap().is_none() {
+                assert!(Instant::now() < given_up_at, "the Scribe writes them");
+                std::thread::yield_now();
+            }
+            pending.close();
+        });
+    }
+
+    #[test]
+    fn after_a_failed_write_whoever_commits_settles_or_looks_hears_of_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let engine = Engine::open(folder.path()).unwrap();
+        let pending = Pending::default();
+        let row = || {
+            let mut rows = Generation::default();
+            rows.put(Table::Blocks, b"a".into(), Some(b"1".into()));
+            rows
+        };
+        pending.commit(row(), &engine).unwrap();
+        pending.layers_mut().failed = Some(Failed::Engine("it broke".into()));
+        for heard in [pending.commit(row(), &engine), pending.settle(&engine), pending.check(&engine.path)] {
+            assert!(heard.is_err_and(|fault| fault.to_string().contains("it broke")));
+        }
+        assert!(engine.get(Table::Blocks, b"a").unwrap().is_none(), "nothing more is written");
     }
 }

@@ -46,7 +46,8 @@ impl Recent {
     pub(super) fn keep(&self, Missing { changes }: Missing, key: &[u8], value: &Slice) {
         let mut rows = self.lock();
         if rows.changes == changes {
-            rows.rows.insert(key.into(), value.clone());
+            // A copy: what the engine gives holds the whole block that it was read in.
+            rows.rows.insert(key.into(), Slice::from(&**value));
         }
     }
 
@@ -80,7 +81,7 @@ mod tests {
     #[test]
     fn a_row_is_kept_until_it_changes_and_what_was_read_before_a_change_is_not_kept_after_it() {
         let recent = Recent::new();
-        let missing = |key: &[u8]| recent.get(key).err().expect("it is not here");
+        let missing = |key: &[u8]| recent.get(key).expect_err("it is not here");
         recent.keep(missing(b"a"), b"a", &Slice::from("1"));
         assert!(recent.get(b"a").is_ok_and(|value| value == "1"));
         let read_before = missing(b"b");
@@ -95,7 +96,7 @@ mod tests {
         let recent = Recent::new();
         for number in 0..100_000_u32 {
             let key = number.to_be_bytes();
-            let missing = recent.get(&key).err().expect("each comes once");
+            let missing = recent.get(&key).expect_err("each comes once");
             recent.keep(missing, &key, &Slice::from(vec![0; 200]));
         }
         assert!(recent.lock().rows.weight() <= RECENT_BYTES_MAX);

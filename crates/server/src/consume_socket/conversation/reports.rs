@@ -18,12 +18,12 @@ use windlass_core::batch::roster::Enlist;
 use windlass_core::entry::Command;
 use windlass_order::COMMANDS_TOGETHER_MAX;
 
-/// Completions that came together and are not yet on their way.
-#[derive(Debug, Default)]
+/// A completion that is not yet on its way: others may have come with it.
+#[derive(Debug)]
 pub(super) struct Gathered {
-    requests: Vec<u64>,
-    completions: Vec<Completion>,
-    under_way: Vec<ReportUnderWay>,
+    request: u64,
+    completion: Completion,
+    under_way: ReportUnderWay,
 }
 
 impl Conversation {
@@ -42,26 +42,33 @@ impl Conversation {
     /// Keeps a completion for those that may come with it.
     pub(super) fn gather(&mut self, request: u64, completion: Completion) {
         self.number_next();
-        self.gathered.requests.push(request);
-        self.gathered.completions.push(completion);
-        self.gathered.under_way.push(self.service.count_report());
-        if self.gathered.requests.len() == COMMANDS_TOGETHER_MAX {
+        let under_way = self.service.count_report();
+        self.gathered.push(Gathered { request, completion, under_way });
+        if self.gathered.len() == COMMANDS_TOGETHER_MAX {
             self.report_gathered();
         }
     }
 
     /// Sends what was gathered on its way, and answers each when the outcomes are known.
     pub(super) fn report_gathered(&mut self) {
-        if self.gathered.requests.is_empty() {
+        let numbers = self.next_report - self.gathered.len() as u64..self.next_report;
+        // Most consumers report one at a time.
+        if self.gathered.len() <= 1 {
+            let Some(Gathered { request, completion, under_way }) = self.gathered.pop() else { return };
+            let service = self.service.clone();
+            self.awaited.push(Box::pin(async move {
+                let _under_way = under_way;
+                let frame = settled(request, service.complete(completion).await);
+                Happened::Answered { numbers, outcome: Ok(vec![frame]) }
+            }));
             return;
         }
-        let Gathered { requests, completions, under_way } = std::mem::take(&mut self.gathered);
-        let numbers = self.next_report - requests.len() as u64..self.next_report;
-        let service = self.service.clone();
+        let (service, gathered) = (self.service.clone(), std::mem::take(&mut self.gathered));
         self.awaited.push(Box::pin(async move {
-            let _under_way = under_way;
+            let reports = gathered.into_iter().map(|it| ((it.request, it.under_way), it.completion));
+            let (asked, completions): (Vec<_>, Vec<_>) = reports.unzip();
             let answers = service.complete_all(completions).await;
-            let frames = requests.into_iter().zip(answers).map(|(request, answer)| settled(request, answer));
+            let frames = asked.iter().zip(answers).map(|((request, _), answer)| settled(*request, answer));
             Happened::Answered { numbers, outcome: Ok(frames.collect()) }
         }));
     }
