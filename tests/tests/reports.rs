@@ -1,5 +1,7 @@
 //! Reports that a consumer sends in one go: they go through the log together, and each is answered as if it had come alone.
 
+#![expect(clippy::unwrap_used, reason = "a test ends where it meets an error")]
+
 use serde_json::json;
 use std::collections::BTreeMap;
 use windlass_client::frames::{ClientFrame, DoneChunk, FailedChunk, ServerFrame, Verdict, WorkOf};

@@ -2,7 +2,7 @@
 
 use super::{Home, SlowDisk, submitted};
 use crate::OrderFault;
-use crate::limits::{COMMANDS_WAITING_MAX, GROUP_COMMANDS_MAX};
+use crate::limits::{GROUP_COMMANDS_MAX, PROPOSALS_WAITING_MAX};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,7 +62,7 @@ async fn a_crowd_past_the_limits_hears_who_was_taken_and_who_was_not() {
     let disk = SlowDisk::default();
     let opened = home.open_on(Arc::new(disk.clone())).await;
     disk.hold();
-    let crowd = COMMANDS_WAITING_MAX + 10 * GROUP_COMMANDS_MAX;
+    let crowd = PROPOSALS_WAITING_MAX + 10 * GROUP_COMMANDS_MAX;
     let proposals: Vec<_> = (0..crowd)
         .map(|_| {
             let order = opened.order.clone();
@@ -77,7 +77,7 @@ async fn a_crowd_past_the_limits_hears_who_was_taken_and_who_was_not() {
             other => panic!("{other:?}"),
         }
     }
-    assert!((COMMANDS_WAITING_MAX..crowd).contains(&taken), "{taken} of {crowd} were taken");
+    assert!((PROPOSALS_WAITING_MAX..crowd).contains(&taken), "{taken} of {crowd} were taken");
 
     disk.let_go(false);
     // The last of those that were taken comes before this one.
