@@ -117,13 +117,11 @@ impl Waiting {
     /// Answers the callers of own tokens.
     pub(crate) fn answer(&self, outcomes: Vec<(ContinuationToken, Outcome)>) {
         let mut waiting = self.lock();
-        let mut unknown = 0;
         for (token, outcome) in outcomes {
-            unknown += u64::from(!waiting.take(token, outcome));
-        }
-        drop(waiting);
-        if unknown > 0 {
-            self.count_unknown(unknown);
+            if !waiting.take(token, outcome) {
+                // Before whoever comes after it is answered, and may ask.
+                self.count_unknown();
+            }
         }
     }
 
@@ -137,13 +135,12 @@ impl Waiting {
         self.lock().fail(0..u64::MAX, fault);
     }
 
-    fn count_unknown(&self, count: u64) {
-        let all = self.unknown.fetch_add(count, Ordering::Relaxed) + count;
+    fn count_unknown(&self) {
+        let all = self.unknown.fetch_add(1, Ordering::Relaxed) + 1;
         let mut warned = self.warned.lock().expect("nothing panics while it notes a time");
         if warned.is_none_or(|warned| warned.elapsed() >= WARNING_EVERY) {
             *warned = Some(Instant::now());
             tracing::warn!(
-                count,
                 all,
                 "continuation tokens of this member came for which nobody waits; expected only after it lost its leadership"
             );
