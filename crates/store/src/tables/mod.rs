@@ -1,7 +1,7 @@
 //! Tables on disk: rows in memory over those of the engine, fjall.
 //!
-//! Reading order: [`generation`] is rows in memory, [`pending`] is what is committed and not yet with the [`engine`],
-//! [`recent`] is what was read there a moment ago.
+//! Reading order: `generation` is rows in memory, `pending` is what is committed and not yet with the `engine`,
+//! `recent` is what was read there a moment ago.
 //!
 //! Invariants
 //! - Reads see what was put since the last commit, over what was committed before.
