@@ -89,7 +89,8 @@ pub(crate) fn page(figures: &[Figure], set: Set, seconds: u64) -> String {
          Written by `{}` ({seconds} s for each measurement; {cores} cores, Linux {}), with client and server on the same\n\
          machine. Ratios of measurements within one run are what counts: absolute figures differ from machine to machine\n\
          and from hour to hour. Everything acknowledged is fsynced first. All pages: [Windlass by itself](benchmarks.md), [each\n\
-         strategy](benchmarks-strategies.md), [ten million submissions](benchmarks-ten-million.md), [beside its peers](benchmarks-peers.md).\n\n{}",
+         strategy](benchmarks-strategies.md), [ten million submissions](benchmarks-ten-million.md), [a hundred million tasks](benchmarks-lanes.md),\n\
+         [a branch of ten million entries](benchmarks-branches.md), [beside its peers](benchmarks-peers.md).\n\n{}",
         set.title(),
         set.target(),
         kernel.trim(),
