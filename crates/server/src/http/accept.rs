@@ -8,7 +8,7 @@
 //! - A connection that begins with a consumer's request stays on one of the consumers' threads. That is for speed only: a
 //!   consumer that comes by another way, or with its first words in pieces, is served as well.
 
-use crate::threads::ConsumerThreads;
+use crate::threads::{ConsumerThreads, Seat};
 use axum::Router;
 use hyper::Request;
 use hyper::body::Incoming;
@@ -44,6 +44,8 @@ pub struct AcceptOptions {
 #[derive(Debug, Clone)]
 pub struct ConnectionPlace {
     _permit: Arc<OwnedSemaphorePermit>,
+    /// On the consumers' threads, if it is there.
+    _seat: Option<Arc<Seat>>,
 }
 
 /// How a consumer's first request begins.
@@ -71,8 +73,9 @@ pub(crate) async fn serve(
         };
         match accepted {
             Ok((stream, _)) => {
+                let permit = Arc::new(permit);
                 let serving =
-                    Serving { router: router.clone(), options, stop: stop.clone(), permit: Arc::new(permit) };
+                    Serving { router: router.clone(), options, stop: stop.clone(), permit, seat: None };
                 let (threads, of_consumers) = (Arc::clone(&threads), connections.clone());
                 connections.spawn(async move {
                     match begins_as_consumer(&stream, &serving).await {
@@ -106,7 +109,9 @@ async fn begins_as_consumer(stream: &TcpStream, serving: &Serving) -> io::Result
 /// Serves a connection on one of the consumers' threads.
 fn move_to(threads: &ConsumerThreads, stream: TcpStream, serving: Serving, connections: &TaskTracker) {
     let stream = stream.into_std();
-    threads.next().spawn(connections.track_future(async move {
+    let (thread, seat) = threads.seat();
+    let serving = Serving { seat: Some(Arc::new(seat)), ..serving };
+    thread.spawn(connections.track_future(async move {
         match stream.and_then(TcpStream::from_std) {
             Ok(stream) => serving.serve(stream).await,
             Err(error) => tracing::warn!(%error, "a consumer's connection was lost on its way to its thread"),
@@ -120,17 +125,18 @@ struct Serving {
     options: AcceptOptions,
     stop: CancellationToken,
     permit: Arc<OwnedSemaphorePermit>,
+    seat: Option<Arc<Seat>>,
 }
 
 impl Serving {
     async fn serve(self, stream: TcpStream) {
-        let Serving { router, options, stop, permit } = self;
+        let Serving { router, options, stop, permit, seat } = self;
         // Small answers must not wait for the peer's acknowledgement.
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "a connection was gone before it began");
             return;
         }
-        let place = ConnectionPlace { _permit: permit };
+        let place = ConnectionPlace { _permit: permit, _seat: seat };
         let router = TowerToHyperService::new(router);
         let with_place = service_fn(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(place.clone());
