@@ -32,7 +32,7 @@ use tokio::task::JoinHandle;
 use windlass_core::entry::{Command, Outcome};
 use windlass_core::machine::Machine;
 use windlass_store::log::{Disk, Log, LogCounters, RealDisk, Recovered};
-use windlass_store::tables::{CommittedRows, DiskTables, TablesHealth};
+use windlass_store::tables::{CommittedRows, DiskTables};
 
 /// One order for all commands. Cheap to clone; every clone is the same order.
 #[derive(Clone)]
@@ -139,17 +139,16 @@ impl Order {
         let node = Node::new(options.node, Arc::new(config), Peers, store, feeder).await;
         let node = node.map_err(|fatal| stopped(&alarm, &fatal))?;
 
-        let health = applier.machine().tables().health();
         let order = Order::start(
             options,
-            Parts { node, applier, alarm, waiting, role, log, checkpoint, tables_free, health },
+            Parts { node, applier, alarm, waiting, role, log, checkpoint, tables_free },
         );
         order.lead().await?;
         Ok(order)
     }
 
     fn start(options: OrderOptions, parts: Parts) -> Order {
-        let Parts { node, applier, alarm, waiting, role, log, checkpoint, tables_free, health } = parts;
+        let Parts { node, applier, alarm, waiting, role, log, checkpoint, tables_free } = parts;
         let writer = GroupWriter {
             node: node.clone(),
             waiting,
@@ -173,7 +172,7 @@ impl Order {
         let tasks = vec![
             tokio::spawn(batcher.run()),
             tokio::spawn(claimant.run()),
-            tokio::spawn(watch_tables(health, writer.alarm.clone(), stops.clone())),
+            tokio::spawn(watch_tables(applier.committed().clone(), writer.alarm.clone(), stops.clone())),
             tokio::spawn(cut_when_due(node, checkpoint, stops)),
         ];
         let inner = Inner {
@@ -223,17 +222,23 @@ impl Order {
 
     /// Puts commands into the log in their order, many in a group, and waits until they are applied: for one caller that has
     /// many, this costs little more than one. Each has its own outcome, or fault as with [`Order::propose`].
-    pub async fn propose_all(&self, commands: &[Command]) -> Vec<Result<Outcome, OrderFault>> {
-        let parts = EncodedCommands::in_parts(commands).into_iter().map(|part| async {
-            let count = part.len();
-            match self.propose_encoded(part).await {
-                Ok(outcomes) => outcomes.into_iter().map(Ok).collect(),
-                Err(fault) => vec![Err(fault); count],
-            }
-        });
-        // Each is put into the inbox when it is first looked at, and they are looked at in their order.
-        let parts: Vec<Vec<Result<Outcome, OrderFault>>> = join_all(parts).await;
-        parts.into_iter().flatten().collect()
+    pub fn propose_all(
+        &self,
+        commands: Vec<Command>,
+    ) -> impl Future<Output = Vec<Result<Outcome, OrderFault>>> + Send {
+        let parts = EncodedCommands::in_parts(&commands);
+        async move {
+            let parts = parts.into_iter().map(|part| async {
+                let count = part.len();
+                match self.propose_encoded(part).await {
+                    Ok(outcomes) => outcomes.into_iter().map(Ok).collect(),
+                    Err(fault) => vec![Err(fault); count],
+                }
+            });
+            // Each is put into the inbox when it is first looked at, and they are looked at in their order.
+            let parts: Vec<Vec<Result<Outcome, OrderFault>>> = join_all(parts).await;
+            parts.into_iter().flatten().collect()
+        }
     }
 
     async fn propose_encoded(&self, commands: EncodedCommands) -> Result<Vec<Outcome>, OrderFault> {
@@ -414,17 +419,16 @@ struct Parts {
     log: Log,
     checkpoint: Arc<Checkpoint>,
     tables_free: mpsc::Receiver<()>,
-    health: TablesHealth,
 }
 
 /// Looks whether the tables can still be written: whoever commits to ones that cannot would wait for ever.
-async fn watch_tables(health: TablesHealth, alarm: Alarm, mut stop: watch::Receiver<bool>) {
+async fn watch_tables(tables: CommittedRows, alarm: Alarm, mut stop: watch::Receiver<bool>) {
     loop {
         tokio::select! {
             () = tokio::time::sleep(TABLES_LOOK_EVERY) => {}
             _ = stop.wait_for(|stop| *stop) => return,
         }
-        let looking = health.clone();
+        let looking = tables.clone();
         match tokio::task::spawn_blocking(move || looking.check()).await {
             Ok(Ok(())) => {}
             Ok(Err(fault)) => return alarm.raise(fault.into()),

@@ -56,7 +56,7 @@ impl Service {
         let commands: Vec<Command> =
             usual.iter_mut().map(|(_, it)| Command::Complete(it.take_done())).collect();
         let rare = rare.into_iter().map(|(place, it)| async move { (place, self.answer_to(it, None).await) });
-        let (settled, mut answers) = join(self.settle_all(&commands), join_all(rare)).await;
+        let (settled, mut answers) = join(self.settle_all(commands), join_all(rare)).await;
         let usual = usual
             .into_iter()
             .zip(settled)
@@ -108,7 +108,7 @@ impl Service {
     }
 
     /// Puts commands through the log together; the answers are in their order.
-    async fn settle_all(&self, commands: &[Command]) -> Vec<Result<Vec<Settled>, Problem>> {
+    async fn settle_all(&self, commands: Vec<Command>) -> Vec<Result<Vec<Settled>, Problem>> {
         self.propose_all(commands).await.into_iter().map(|outcome| settled_of(outcome?)).collect()
     }
 

@@ -211,9 +211,10 @@ impl Service {
     }
 
     /// Puts commands through the log together; the outcomes are in their order.
-    pub(crate) async fn propose_all(&self, commands: &[Command]) -> Vec<Result<Outcome, Problem>> {
+    pub(crate) async fn propose_all(&self, commands: Vec<Command>) -> Vec<Result<Outcome, Problem>> {
+        let names: Vec<&str> = commands.iter().map(Command::name).collect();
         let results = self.inner.order.propose_all(commands).await;
-        commands.iter().for_each(|command| metrics::count_command(command.name()));
+        names.into_iter().for_each(metrics::count_command);
         results.into_iter().map(|result| result.map_err(|fault| problem_of_fault(&fault))).collect()
     }
 

@@ -20,7 +20,7 @@
 //! - An unreadable entry kind in the journal ends it there silently, even in synced bytes. So whoever opens tables must
 //!   compare their applied position with the log's first entry, and refuse a gap.
 //! - If a flush or a compaction fails, its worker ends and the engine takes no more commits; one that waits for a flush waits
-//!   for ever. Hence [`TablesHealth`].
+//!   for ever. Hence [`CommittedRows::check`].
 //! - A keyspace keeps the settings it was created with. A key must not be empty, nor longer than 65,535 bytes.
 //! - A full memtable is reported to the workers at every commit until one of them has time for it. A worker that seals it
 //!   puts a message into the queue that those reports fill; a lone worker then waits for itself for ever, and memory
@@ -68,12 +68,6 @@ struct Shared {
     pending: Pending,
 }
 
-/// Whether tables can still be written, for whoever watches them.
-#[derive(Clone)]
-pub struct TablesHealth {
-    shared: Arc<Shared>,
-}
-
 impl DiskTables {
     /// Opens the tables in a folder, or makes empty ones there.
     ///
@@ -91,11 +85,6 @@ impl DiskTables {
             committed: CommittedRows { shared },
             scribe: Some(scribe),
         })
-    }
-
-    /// A way to see, from elsewhere, whether they can be written.
-    pub fn health(&self) -> TablesHealth {
-        TablesHealth { shared: Arc::clone(&self.committed.shared) }
     }
 
     /// The committed rows as they are now, for a reader on another thread.
@@ -211,6 +200,17 @@ impl CommittedRows {
         self.shared.settle()?;
         self.shared.engine.persist()
     }
+
+    /// Whether rows can still be written.
+    ///
+    /// # Errors
+    /// If something failed that the engine did by itself, such as a flush, or what the Scribe wrote: whoever commits would
+    /// then wait for ever.
+    pub fn check(&self) -> Result<(), StoreFault> {
+        let Shared { engine, pending } = &*self.shared;
+        pending.check(&engine.path)?;
+        engine.check()
+    }
 }
 
 impl Shared {
@@ -253,19 +253,6 @@ impl Shared {
 
     fn settle(&self) -> Result<(), StoreFault> {
         self.pending.settle(&self.engine)
-    }
-}
-
-impl TablesHealth {
-    /// Whether the tables can still be written.
-    ///
-    /// # Errors
-    /// If something failed that the engine did by itself, such as a flush, or what the Scribe wrote: whoever commits would
-    /// then wait for ever.
-    pub fn check(&self) -> Result<(), StoreFault> {
-        let Shared { engine, pending } = &*self.shared;
-        pending.check(&engine.path)?;
-        engine.check()
     }
 }
 

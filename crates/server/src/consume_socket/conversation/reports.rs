@@ -56,12 +56,8 @@ impl Conversation {
         if self.gathered.len() <= 1 {
             let Some(Gathered { request, completion, under_way }) = self.gathered.pop() else { return };
             let service = self.service.clone();
-            self.awaited.push(Box::pin(async move {
-                let _under_way = under_way;
-                let frame = settled(request, service.complete(completion).await);
-                Happened::Answered { numbers, outcome: Ok(vec![frame]) }
-            }));
-            return;
+            let outcome = async move { service.complete(completion).await };
+            return self.await_report(numbers.start, request, under_way, outcome);
         }
         let (service, gathered) = (self.service.clone(), std::mem::take(&mut self.gathered));
         self.awaited.push(Box::pin(async move {
@@ -79,8 +75,17 @@ impl Conversation {
         request: u64,
         outcome: impl Future<Output = Result<Vec<Verdict>, Problem>> + Send + 'static,
     ) {
-        let number = self.next_number();
-        let under_way = self.service.count_report();
+        let (number, under_way) = (self.next_number(), self.service.count_report());
+        self.await_report(number, request, under_way, outcome);
+    }
+
+    fn await_report(
+        &mut self,
+        number: u64,
+        request: u64,
+        under_way: ReportUnderWay,
+        outcome: impl Future<Output = Result<Vec<Verdict>, Problem>> + Send + 'static,
+    ) {
         self.awaited.push(Box::pin(async move {
             let _under_way = under_way;
             let frame = settled(request, outcome.await);
