@@ -18,7 +18,8 @@ use std::fmt::Debug;
 use std::io;
 use std::ops::{Bound, Range, RangeBounds};
 use tokio::sync::oneshot;
-use windlass_store::log::{Log, LogFault, Record};
+use windlass_store::log::{Log, LogFault, Meanwhile, Record};
+use windlass_store::tables::CommittedRows;
 
 /// The state that holds the vote.
 const VOTE_KEY: u8 = 1;
@@ -26,15 +27,16 @@ const VOTE_KEY: u8 = 1;
 const PURGED_KEY: u8 = 2;
 
 /// Raft's log; cheap to clone.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct LogStore {
     log: Log,
+    rows: CommittedRows,
     alarm: Alarm,
 }
 
 impl LogStore {
-    pub(crate) const fn new(log: Log, alarm: Alarm) -> LogStore {
-        LogStore { log, alarm }
+    pub(crate) const fn new(log: Log, rows: CommittedRows, alarm: Alarm) -> LogStore {
+        LogStore { log, rows, alarm }
     }
 
     fn read(&self, range: Range<u64>) -> io::Result<Vec<Entry>> {
@@ -173,9 +175,12 @@ impl RaftLogStorage<Types> for LogStore {
             }
             callback.io_completed(result.map_err(io::Error::other));
         };
-        // A member alone has nothing to do until its entries are durable, so it writes them itself. With others, the log's
-        // thread must write, so that they do so at the same time.
-        self.log.append_here(entries.into_iter().map(record).collect(), Box::new(done));
+        // A member alone has nothing to do until its entries are durable but to bring rows of earlier ones to the tables, so it
+        // writes them itself. With others, the log's thread must write, so that they do so at the same time.
+        let records = entries.into_iter().map(record).collect();
+        let mut write_rows = || self.rows.write_some();
+        let meanwhile: Option<Meanwhile<'_>> = self.rows.are_some_waiting().then_some(&mut write_rows);
+        self.log.append_here(records, Box::new(done), meanwhile);
         Ok(())
     }
 

@@ -191,6 +191,17 @@ impl CommittedRows {
         self.shared.scan(table, range, Walk::Up, or_unwind)
     }
 
+    /// Whether enough rows wait for a moment that some thread has to spare.
+    pub fn are_some_waiting(&self) -> bool {
+        self.shared.pending.are_some_waiting()
+    }
+
+    /// Brings rows to the engine that would be brought there soon anyway. If that fails, the next commit hears of it.
+    pub fn write_some(&self) {
+        let Shared { engine, pending } = &*self.shared;
+        pending.write_some(engine);
+    }
+
     /// Makes everything committed durable. Log entries may be dropped only up to an applied index that went through
     /// here.
     ///

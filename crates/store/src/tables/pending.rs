@@ -19,7 +19,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLock
 use std::time::{Duration, Instant};
 
 /// So many rows are worth a batch: what a batch costs by itself is little beside them, and they are still in the processor's caches.
-const WRITE_ROWS: usize = 128;
+const WRITE_ROWS: usize = 512;
+/// So many are worth a moment that costs nothing.
+const WRITE_SOME_ROWS: usize = 32;
 /// The same in bytes.
 const WRITE_BYTES: usize = 128 << 10;
 /// No row waits longer; a start after a crash applies what was written in the log since then once more.
@@ -106,6 +108,19 @@ impl Pending {
             self.tell_scribe();
         }
         Ok(())
+    }
+
+    /// Whether what waits is worth a moment.
+    pub(super) fn are_some_waiting(&self) -> bool {
+        self.layers().filling.rows() >= WRITE_SOME_ROWS
+    }
+
+    /// Brings what waits to the engine, unless somebody else does.
+    pub(super) fn write_some(&self, engine: &Engine) {
+        if let Ok(turn) = self.turn.try_lock() {
+            // What fails is kept for whoever commits next.
+            drop(self.write(engine, &turn));
+        }
     }
 
     fn tell_scribe(&self) {
@@ -245,6 +260,31 @@ mod tests {
             }
             pending.close();
         });
+    }
+
+    #[test]
+    fn a_moment_to_spare_is_used_if_enough_rows_wait() {
+        let folder = tempfile::tempdir().unwrap();
+        let engine = Engine::open(folder.path()).unwrap();
+        let pending = Pending::default();
+        let mut commit = |key: u32| {
+            let mut rows = Generation::default();
+            rows.put(Table::Blocks, key.to_be_bytes().into(), Some(b"1".into()));
+            pending.commit(rows, &engine).unwrap();
+        };
+        (1..WRITE_SOME_ROWS as u32).for_each(&mut commit);
+        assert!(!pending.are_some_waiting());
+        commit(0);
+        assert!(pending.are_some_waiting());
+        assert!(engine.get(Table::Blocks, &[0; 4]).unwrap().is_none(), "nobody had a moment yet");
+        {
+            let _turn = pending.turn.lock().unwrap();
+            pending.write_some(&engine);
+            assert!(pending.are_some_waiting(), "while somebody writes, nobody else does, nor waits for it");
+        }
+        pending.write_some(&engine);
+        assert!(!pending.are_some_waiting());
+        assert!(engine.get(Table::Blocks, &[0; 4]).unwrap().is_some());
     }
 
     #[test]
