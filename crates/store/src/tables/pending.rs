@@ -1,8 +1,8 @@
 //! Pending: rows that are committed and not yet with the engine.
 //!
-//! A commit adds its rows to those that wait, and whoever commits writes all of them as one batch when there are enough. So what
-//! is written again and again in between reaches the engine once. What has waited for a while is written by the Scribe, a thread that
-//! does nothing else. What a crash takes from here is applied again from the log: the position that is written along says
+//! A commit adds its rows to those that wait, and whoever has a moment to spare, or commits when there are many, writes all of them as
+//! one batch. So what is written again and again in between reaches the engine once. What has waited for a while is written by the
+//! Scribe, a thread that does nothing else. What a crash takes from here is applied again from the log: the position that is written along says
 //! from where.
 //!
 //! Invariants
@@ -18,10 +18,10 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-/// So many rows are worth a batch: what a batch costs by itself is little beside them, and they are still in the processor's caches.
-const WRITE_ROWS: usize = 512;
-/// So many are worth a moment that costs nothing.
+/// So many rows are worth a moment to spare: what a batch costs by itself is little beside them.
 const WRITE_SOME_ROWS: usize = 32;
+/// Whoever commits does not wait for such a moment beyond this: the rows are still in the processor's caches.
+const WRITE_ROWS: usize = 512;
 /// The same in bytes.
 const WRITE_BYTES: usize = 128 << 10;
 /// No row waits longer; a start after a crash applies what was written in the log since then once more.
