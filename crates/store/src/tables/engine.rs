@@ -137,10 +137,10 @@ impl Engine {
         }
     }
 
-    /// Writes rows as one batch, flushed to the operating system, not synced: the log is what is synced.
+    /// Writes rows as one batch. Part of it may stay in this process until [`Engine::hand_over`]; the log is what is synced.
     pub(super) fn write(&self, rows: &Generation) -> Result<(), fjall::Error> {
-        let mut batch = fjall::OwnedWriteBatch::with_capacity(self.database.clone(), rows.rows())
-            .durability(Some(PersistMode::Buffer));
+        let mut batch =
+            fjall::OwnedWriteBatch::with_capacity(self.database.clone(), rows.rows()).durability(None);
         for (table, key, value) in rows.all() {
             match value {
                 Some(value) => batch.insert(self.keyspace(table), key.clone(), value.clone()),
@@ -151,6 +151,11 @@ impl Engine {
         // Until this returns whoever looks for one of these rows finds it in memory.
         self.recent_tasks.forget(rows.keys(Table::Tasks));
         rows.tables().try_for_each(|table| self.seal_if_full(table))
+    }
+
+    /// Hands what was written to the operating system: it then survives the death of the process.
+    pub(super) fn hand_over(&self) -> Result<(), StoreFault> {
+        self.database.persist(PersistMode::Buffer).map_err(|error| self.fault("write", &error))
     }
 
     /// Seals a table's memtable if it is full, so that it is flushed.
@@ -171,7 +176,7 @@ impl Engine {
 
     /// Whether it can still be written: what it did by itself, such as a flush, may have failed.
     pub(super) fn check(&self) -> Result<(), StoreFault> {
-        self.database.persist(PersistMode::Buffer).map_err(|error| self.fault("write", &error))
+        self.hand_over()
     }
 
     /// All rows as they are now.

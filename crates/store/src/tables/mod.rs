@@ -7,12 +7,12 @@
 //! - Reads see what was put since the last commit, over what was committed before.
 //! - The engine has all rows up to some commit, and none of a later one: whatever a crash leaves, it is the tables as they were at
 //!   one moment, and the log goes on from the position that they hold.
-//! - What was committed is with the engine within a moment, and survives the death of the process from then on. It survives
-//!   that of the machine after [`CommittedRows::persist`].
+//! - What was committed is with the operating system within a moment, and survives the death of the process from then on. It
+//!   survives that of the machine after [`CommittedRows::persist`].
 //!
 //! What fjall 3.1.13 does, read from its source:
-//! - `WriteBatch::commit` writes the batch to the journal and flushes it to the operating system
-//!   (`PersistMode::Buffer`), so after SIGKILL every committed batch is there.
+//! - `WriteBatch::commit` writes the batch to the journal's buffer. `PersistMode::Buffer` flushes that to the operating system: after
+//!   SIGKILL every batch that was committed before it is there, and of the others those that the buffer had no room for.
 //! - After a power failure the journal ends at its last whole batch, and what was synced is a part of that. A memtable
 //!   is flushed to its file only after the journal was synced (its issue 329), so no table runs ahead of the others.
 //! - If the power failure left a hole inside an unsynced batch whose end did reach the disk, fjall refuses to open

@@ -132,12 +132,11 @@ impl Pending {
         }
     }
 
-    /// Brings everything that was committed before to the engine.
+    /// Brings everything that was committed before to the engine, and from there to the operating system.
     pub(super) fn settle(&self, engine: &Engine) -> Result<(), StoreFault> {
-        match self.turn.lock() {
-            Ok(turn) => self.write(engine, &turn),
-            Err(_) => Err(Failed::of_panic().fault(&engine.path)),
-        }
+        let Ok(turn) = self.turn.lock() else { return Err(Failed::of_panic().fault(&engine.path)) };
+        self.write(engine, &turn)?;
+        engine.hand_over().inspect_err(|fault| self.layers_mut().failed = Some(Failed::of(fault)))
     }
 
     /// Brings what waits to the engine.

@@ -3,6 +3,7 @@ use super::*;
 use fjall::AbstractTree;
 use std::ops::Bound::Unbounded;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 use windlass_core::seeded::Seeded;
 use windlass_core::tables::{MemoryTables, conformance};
 
@@ -296,6 +297,30 @@ fn whenever_the_process_dies_the_tables_are_as_some_commit_left_them() {
 }
 
 /// A folder as a process that dies now leaves it.
+#[test]
+fn what_was_written_in_a_moment_to_spare_outlives_the_process_a_moment_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut tables = DiskTables::open(folder.path()).unwrap();
+    let rows = tables.committed();
+    let mut last = 0_u32;
+    while !rows.are_some_waiting() {
+        last += 1;
+        tables.put(Table::Blocks, &last.to_be_bytes(), b"1".to_vec());
+        tables.commit();
+    }
+    rows.write_some();
+    let given_up_at = Instant::now() + Duration::from_secs(60);
+    loop {
+        let copies = tempfile::tempdir().unwrap();
+        copy_folder(folder.path(), copies.path());
+        let found = DiskTables::open(copies.path()).unwrap();
+        if found.get(Table::Blocks, &last.to_be_bytes()).is_some() {
+            return;
+        }
+        assert!(Instant::now() < given_up_at, "nobody commits any more, and the Scribe hands it over");
+    }
+}
+
 fn copy_folder(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
