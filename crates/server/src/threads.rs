@@ -70,7 +70,7 @@ impl OwnThread {
 }
 
 /// Up to so many consumers share half as many threads as there are processors: each of those is woken less often, for more, and
-/// the order, for whom they wait, has a processor. 16 clients cost the server a twelfth less so, and get as much done. With a
+/// the order, for whom they wait, has a processor. 16 clients cost the server a twentieth less so, and get as much done. With a
 /// thousand, one thread more than there are processors gets a seventh more done: a processor has work while one of them waits
 /// for a lock.
 const FEW_CONSUMERS: usize = 32;

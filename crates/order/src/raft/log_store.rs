@@ -17,7 +17,7 @@ use openraft::{EntryPayload, LogState, OptionalSend, RaftLogReader};
 use std::fmt::Debug;
 use std::io;
 use std::ops::{Bound, Range, RangeBounds};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use windlass_store::log::{Log, LogFault, Meanwhile, Record};
 use windlass_store::tables::CommittedRows;
 
@@ -32,11 +32,18 @@ pub(crate) struct LogStore {
     log: Log,
     rows: CommittedRows,
     alarm: Alarm,
+    /// See [`Checkpoint`](super::checkpoint::Checkpoint); behind the rows, so that it is dropped after them.
+    _in_use: mpsc::Sender<()>,
 }
 
 impl LogStore {
-    pub(crate) const fn new(log: Log, rows: CommittedRows, alarm: Alarm) -> LogStore {
-        LogStore { log, rows, alarm }
+    pub(crate) const fn new(
+        log: Log,
+        rows: CommittedRows,
+        alarm: Alarm,
+        in_use: mpsc::Sender<()>,
+    ) -> LogStore {
+        LogStore { log, rows, alarm, _in_use: in_use }
     }
 
     fn read(&self, range: Range<u64>) -> io::Result<Vec<Entry>> {

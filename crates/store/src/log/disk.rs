@@ -47,7 +47,7 @@ pub trait DiskFile: Send + Sync {
     /// Writes all of `bytes` at `offset`.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
 
-    /// Has what was written in a range begin its way to the disk, if the disk can do that, and waits for nothing.
+    /// Has what was written in a range begin its way to the disk, if the system can do that, and does not wait for the disk.
     /// Only `sync` says whether it has arrived.
     fn begin_sync(&self, _offset: u64, _bytes: u64) {}
 

@@ -163,6 +163,8 @@ impl Engine {
         let keyspace = self.keyspace(table);
         let memtable = keyspace.tree.active_memtable();
         if memtable.size() > memtable_bytes(table) {
+            // The worker may have synced the journal just before this, and would flush rows that it does not hold.
+            self.database.persist(PersistMode::Buffer)?;
             keyspace.rotate_memtable()?;
             self.leftovers.hold(memtable);
         }

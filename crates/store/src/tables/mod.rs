@@ -215,8 +215,8 @@ impl CommittedRows {
     /// Whether rows can still be written.
     ///
     /// # Errors
-    /// If something failed that the engine did by itself, such as a flush, or what the Scribe wrote: whoever commits would
-    /// then wait for ever.
+    /// If something failed that the engine did by itself, such as a flush, or a write that nobody waited for: whoever
+    /// commits would then wait for ever.
     pub fn check(&self) -> Result<(), StoreFault> {
         let Shared { engine, pending } = &*self.shared;
         pending.check(&engine.path)?;

@@ -26,7 +26,7 @@ const WRITE_ROWS: usize = 512;
 const WRITE_BYTES: usize = 128 << 10;
 /// No row waits longer; a start after a crash applies what was written in the log since then once more.
 const WRITE_AFTER: Duration = Duration::from_millis(50);
-/// Beyond this whoever commits waits for the Scribe, if that is what writes.
+/// Beyond this whoever commits waits for whoever writes.
 const FILLING_BYTES_MAX: usize = 4 << 20;
 
 /// See the file's head.
@@ -90,6 +90,9 @@ impl Pending {
             let is_worth_a_batch = filling.rows() >= WRITE_ROWS || filling.bytes() >= WRITE_BYTES;
             (is_first, is_worth_a_batch, filling.bytes() > FILLING_BYTES_MAX)
         };
+        if is_first {
+            self.tell_scribe();
+        }
         if is_too_much {
             return self.settle(engine);
         }
@@ -104,9 +107,6 @@ impl Pending {
                 Err(TryLockError::Poisoned(_)) => Err(Failed::of_panic().fault(&engine.path)),
             };
         }
-        if is_first {
-            self.tell_scribe();
-        }
         Ok(())
     }
 
@@ -117,9 +117,11 @@ impl Pending {
 
     /// Brings what waits to the engine, unless somebody else does.
     pub(super) fn write_some(&self, engine: &Engine) {
-        if let Ok(turn) = self.turn.try_lock() {
-            // What fails is kept for whoever commits next.
-            drop(self.write(engine, &turn));
+        let Ok(turn) = self.turn.try_lock() else { return };
+        // Whoever calls this does something that must go on. What fails is kept for whoever commits next.
+        match catch_unwind(AssertUnwindSafe(|| self.write(engine, &turn))) {
+            Ok(Ok(()) | Err(_)) => {}
+            Err(_) => self.layers_mut().failed = Some(Failed::of_panic()),
         }
     }
 

@@ -296,7 +296,6 @@ fn whenever_the_process_dies_the_tables_are_as_some_commit_left_them() {
     assert!(applied.is_sorted() && applied.last() > Some(&500), "{applied:?}");
 }
 
-/// A folder as a process that dies now leaves it.
 #[test]
 fn what_was_written_in_a_moment_to_spare_outlives_the_process_a_moment_later() {
     let folder = tempfile::tempdir().unwrap();
@@ -321,6 +320,7 @@ fn what_was_written_in_a_moment_to_spare_outlives_the_process_a_moment_later() {
     }
 }
 
+/// A folder as a process that dies now leaves it.
 fn copy_folder(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
