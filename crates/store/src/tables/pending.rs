@@ -2,8 +2,8 @@
 //!
 //! A commit adds its rows to those that wait, and whoever has a moment to spare, or commits when there are many, writes all of them as
 //! one batch. So what is written again and again in between reaches the engine once. What has waited for a while is written by the
-//! Scribe, a thread that does nothing else. What a crash takes from here is applied again from the log: the position that is written along says
-//! from where.
+//! Scribe, a thread that does nothing else but this, and hands what was written to the operating system. What a crash takes is
+//! applied again from the log: the position that is written along says from where.
 //!
 //! Invariants
 //! - A row is in `filling`, or in `writing`, or with the engine; where it is in several, the first of them is the newest.
@@ -119,9 +119,8 @@ impl Pending {
     pub(super) fn write_some(&self, engine: &Engine) {
         let Ok(turn) = self.turn.try_lock() else { return };
         // Whoever calls this does something that must go on. What fails is kept for whoever commits next.
-        match catch_unwind(AssertUnwindSafe(|| self.write(engine, &turn))) {
-            Ok(Ok(()) | Err(_)) => {}
-            Err(_) => self.layers_mut().failed = Some(Failed::of_panic()),
+        if catch_unwind(AssertUnwindSafe(|| self.write(engine, &turn))).is_err() {
+            self.layers_mut().failed = Some(Failed::of_panic());
         }
     }
 
