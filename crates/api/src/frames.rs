@@ -369,7 +369,11 @@ pub enum Verdict {
 
 /// The bytes of a frame.
 pub fn encode<F: Encode<()>>(frame: &F) -> Vec<u8> {
-    minicbor::to_vec(frame).expect("encoding into memory does not fail")
+    /// Room for an acknowledgement, or for a chunk of a submission of which little is said.
+    const USUAL_BYTES: usize = 128;
+    let mut bytes = Vec::with_capacity(USUAL_BYTES);
+    minicbor::encode(frame, &mut bytes).expect("encoding into memory does not fail");
+    bytes
 }
 
 /// The frame in these bytes.

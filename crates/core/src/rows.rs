@@ -5,7 +5,11 @@ use minicbor::{Decode, Encode};
 
 /// The stored bytes of a row.
 pub(crate) fn encode<T: Encode<()>>(value: &T) -> Vec<u8> {
-    minicbor::to_vec(value).expect("encoding into memory does not fail")
+    /// Room for a level, the counts of a key, a block of chunks that are done in their order.
+    const USUAL_BYTES: usize = 64;
+    let mut bytes = Vec::with_capacity(USUAL_BYTES);
+    minicbor::encode(value, &mut bytes).expect("encoding into memory does not fail");
+    bytes
 }
 
 /// The value of a row.

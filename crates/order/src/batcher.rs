@@ -51,7 +51,10 @@ pub(crate) struct EncodedCommands {
 
 impl EncodedCommands {
     pub(crate) fn one(command: &Command) -> EncodedCommands {
-        let bytes = minicbor::to_vec(command).expect("encoding into memory does not fail");
+        /// A completion of one chunk has 26 bytes, a task with a payload of a hundred 138.
+        const USUAL_BYTES: usize = 256;
+        let mut bytes = Vec::with_capacity(USUAL_BYTES);
+        minicbor::encode(command, &mut bytes).expect("encoding into memory does not fail");
         EncodedCommands { bytes, ends: Vec::new() }
     }
 

@@ -20,7 +20,8 @@ use crate::read::Barrier;
 use crate::role::{Role, RoleSink};
 use crate::stamp::{Chance, Stamper, SystemClock};
 use crate::waiting::Waiting;
-use futures_util::future::join_all;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Either, join_all};
 use openraft::BasicNode;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -40,6 +41,9 @@ pub struct Order {
     inner: Arc<Inner>,
 }
 
+/// The outcomes of commands that were proposed together, in their order.
+type Outcomes = Result<Vec<Outcome>, OrderFault>;
+
 struct Inner {
     writer: GroupWriter,
     applier: Arc<Applier>,
@@ -54,6 +58,20 @@ struct Inner {
 }
 
 impl Inner {
+    /// The outcomes of commands that are on their way.
+    async fn answered(
+        self: Arc<Self>,
+        deadline: tokio::time::Instant,
+        answer: oneshot::Receiver<Outcomes>,
+    ) -> Outcomes {
+        let fault = match tokio::time::timeout_at(deadline, answer).await {
+            Ok(Ok(outcomes)) => return outcomes,
+            Ok(Err(_)) => OrderFault::Closed,
+            Err(_) => OrderFault::Timeout { waited: self.propose_timeout },
+        };
+        Err(self.writer.alarm.raised().unwrap_or(fault))
+    }
+
     /// The tasks, the batcher first, for whoever ends them.
     fn take_tasks(&self) -> Vec<JoinHandle<()>> {
         std::mem::take(&mut *self.tasks.lock().expect("nothing panics while it takes the tasks"))
@@ -210,14 +228,18 @@ impl Order {
         }
     }
 
-    /// Puts a command into the log and waits until it is applied.
+    /// Puts a command into the log and waits until it is applied. It is on its way when this returns, unless too many wait:
+    /// then when this is first polled.
     ///
     /// # Errors
     /// If the command was not taken, or if its outcome is not known; the fault says which.
-    pub fn propose(&self, command: Command) -> impl Future<Output = Result<Outcome, OrderFault>> + Send {
-        // A thousand callers wait at once: each holds the bytes, and no longer the command.
-        let proposed = self.propose_encoded(EncodedCommands::one(&command));
-        async move { Ok(proposed.await?.pop().expect("a command has an outcome")) }
+    pub fn propose(
+        &self,
+        command: Command,
+    ) -> impl Future<Output = Result<Outcome, OrderFault>> + Send + use<> {
+        // A thousand callers wait at once: each holds as little as can be, and neither the command nor its bytes.
+        let proposed = self.put(EncodedCommands::one(&command), false);
+        proposed.map(|outcomes| Ok(outcomes?.pop().expect("a command has an outcome")))
     }
 
     /// Puts commands into the log in their order, many in a group, and waits until they are applied: for one caller that has
@@ -225,43 +247,45 @@ impl Order {
     pub fn propose_all(
         &self,
         commands: Vec<Command>,
-    ) -> impl Future<Output = Vec<Result<Outcome, OrderFault>>> + Send {
-        let parts = EncodedCommands::in_parts(&commands);
-        async move {
-            let parts = parts.into_iter().map(|part| async {
-                let count = part.len();
-                match self.propose_encoded(part).await {
-                    Ok(outcomes) => outcomes.into_iter().map(Ok).collect(),
-                    Err(fault) => vec![Err(fault); count],
-                }
-            });
-            // Each is put into the inbox when it is first looked at, and they are looked at in their order.
-            let parts: Vec<Vec<Result<Outcome, OrderFault>>> = join_all(parts).await;
-            parts.into_iter().flatten().collect()
-        }
+    ) -> impl Future<Output = Vec<Result<Outcome, OrderFault>>> + Send + use<> {
+        let mut is_full = false;
+        let parts = EncodedCommands::in_parts(&commands).into_iter().map(|part| {
+            let count = part.len();
+            // None overtakes one that has no place yet: those are polled in their order, and get places in it.
+            let proposed = self.put(part, is_full);
+            is_full = matches!(proposed, Either::Right(_));
+            proposed.map(move |outcomes| match outcomes {
+                Ok(outcomes) => outcomes.into_iter().map(Ok).collect(),
+                Err(fault) => vec![Err(fault); count],
+            })
+        });
+        let parts = join_all(parts.collect::<Vec<_>>());
+        parts.map(|parts: Vec<Vec<Result<Outcome, OrderFault>>>| parts.into_iter().flatten().collect())
     }
 
-    async fn propose_encoded(&self, commands: EncodedCommands) -> Result<Vec<Outcome>, OrderFault> {
-        let Inner { inbox, writer: GroupWriter { alarm, .. }, propose_timeout: timeout, .. } = &*self.inner;
+    /// Puts commands into the inbox: at once, or, if it is full or the caller knows that it was, when this is polled.
+    fn put(
+        &self,
+        commands: EncodedCommands,
+        is_full: bool,
+    ) -> Either<impl Future<Output = Outcomes> + Send + use<>, BoxFuture<'static, Outcomes>> {
         let (caller, answer) = oneshot::channel();
+        let deadline = tokio::time::Instant::now() + self.inner.propose_timeout;
+        let inner = Arc::clone(&self.inner);
         let proposal = Proposal { commands, caller };
-        let deadline = tokio::time::Instant::now() + *timeout;
-        match inbox.try_send(proposal) {
-            Ok(()) => {}
-            Err(TrySendError::Closed(_)) => return Err(alarm.raised().unwrap_or(OrderFault::Closed)),
+        let tried = if is_full { Err(TrySendError::Full(proposal)) } else { inner.inbox.try_send(proposal) };
+        match tried {
+            // If nobody takes proposals any more, nobody keeps the caller.
+            Ok(()) | Err(TrySendError::Closed(_)) => Either::Left(inner.answered(deadline, answer)),
             // Rare, and its state is large: it has a place of its own.
-            Err(TrySendError::Full(proposal)) => {
-                match Box::pin(tokio::time::timeout_at(deadline, inbox.send(proposal))).await {
-                    Ok(Ok(())) => {}
-                    Ok(Err(_)) => return Err(alarm.raised().unwrap_or(OrderFault::Closed)),
-                    Err(_) => return Err(alarm.raised().unwrap_or(OrderFault::Busy)),
-                }
-            }
-        }
-        match tokio::time::timeout_at(deadline, answer).await {
-            Ok(Ok(outcomes)) => outcomes,
-            Ok(Err(_)) => Err(alarm.raised().unwrap_or(OrderFault::Closed)),
-            Err(_) => Err(alarm.raised().unwrap_or(OrderFault::Timeout { waited: *timeout })),
+            Err(TrySendError::Full(proposal)) => Either::Right(Box::pin(async move {
+                let fault = match tokio::time::timeout_at(deadline, inner.inbox.send(proposal)).await {
+                    Ok(Ok(())) => return inner.answered(deadline, answer).await,
+                    Ok(Err(_)) => OrderFault::Closed,
+                    Err(_) => OrderFault::Busy,
+                };
+                Err(inner.writer.alarm.raised().unwrap_or(fault))
+            })),
         }
     }
 

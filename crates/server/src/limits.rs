@@ -95,7 +95,7 @@ pub const BULK_REFUSALS_SHOWN: usize = 20;
 /// leader waits up to a minute longer than it needs to.
 pub const LEASE_COVER_MS: u64 = 60_000;
 
-/// Reports of all consumers together on their way through the log: about 2 KiB each. Beyond that, a consumer that has one
+/// Reports of all consumers together on their way through the log: about a kilobyte each, with what the log holds of them. Beyond that, a consumer that has one
 /// under way is not read until it is answered, so that many quick consumers cannot fill the memory.
 pub const REPORTS_MAX: usize = 32_768;
 

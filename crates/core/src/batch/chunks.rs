@@ -11,6 +11,7 @@
 
 use crate::ids::{Attempt, ChunkIndex, SubmissionId};
 use crate::limits::CHUNKS_PER_BLOCK;
+use crate::rows;
 use crate::time::At;
 use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
@@ -275,7 +276,7 @@ impl Block {
             runs: self.runs.clone(),
             troubles: self.troubles.clone(),
         };
-        minicbor::to_vec(&row).expect("encoding into memory does not fail")
+        rows::encode(&row)
     }
 
     /// The block in these bytes.

@@ -275,10 +275,16 @@ impl Ready {
     }
 
     /// What a plan whose views are built would give next, and why; the caller fills in what is out and delayed.
-    pub(super) fn explain(&self, plan: PlanId, chance: Seeded, elsewhere: Elsewhere) -> Option<Explanation> {
+    pub(super) fn explain(
+        &mut self,
+        plan: PlanId,
+        chance: Seeded,
+        elsewhere: Elsewhere,
+    ) -> Option<Explanation> {
         let elsewhere = Elsewhere { paused: self.paused_chunks, ..elsewhere };
+        let items = &self.items;
         self.views.explain(plan, chance, elsewhere, |slot| {
-            let item = self.items[slot as usize].as_ref().expect("a view knows running submissions only");
+            let item = items[slot as usize].as_ref().expect("a view knows running submissions only");
             let chunk = item.deck.first().expect("a view knows submissions with ready chunks only");
             ChunkName { submission: item.id, chunk }
         })
@@ -286,7 +292,7 @@ impl Ready {
 
     /// Why a submission is or is not handed out by a plan whose views are built; the caller fills in what is out and delayed.
     pub(super) fn explain_submission(
-        &self,
+        &mut self,
         plan: PlanId,
         submission: SubmissionId,
         out: u64,

@@ -59,7 +59,7 @@ struct Game {
     queue: Queue,
     books: Books,
     strategies: Vec<Strategy>,
-    /// The strategies in use, and whether each gave nothing when it was last looked at.
+    /// The strategies in use, and whether somebody asked by it, got nothing and waits.
     plans: BTreeMap<PlanId, (Strategy, bool)>,
     /// Tokens of earlier hand-outs; consumers may come back with any of them.
     tokens: Vec<(ChunkName, AttemptToken)>,
@@ -120,9 +120,14 @@ impl Game {
         let (plan, strategy) = self.plan();
         let is_building = self.queue.reserver.ready().is_building(plan);
         let choices = naive::choices(&strategy, &self.queue.seen(), &self.books);
+        let is_explained = !is_building && self.chance.below(4) == 0;
+        let explained = is_explained.then(|| self.queue.reserver.explain(plan).expect("it is in use").next);
         let holder = self.holder();
         let given = self.queue.reserve(holder, 1, plan);
         self.tokens.extend(&given);
+        if let Some(next) = explained {
+            assert_eq!(given.first().map(|it| it.0), next, "{strategy} gives what an explanation said");
+        }
         let Some((name, _)) = given.first() else {
             assert!(is_building || choices.is_empty(), "{strategy} gives nothing and may give {choices:?}");
             return;
@@ -225,16 +230,22 @@ impl Game {
         self.books = Books::default();
     }
 
-    /// A plan that gave nothing is woken when it gives something.
+    /// Whoever asked by a plan that gave nothing is woken when it gives something.
     fn wakes_whoever_waits(&mut self) {
         let woken = self.queue.reserver.ready_mut().take_woken();
         let seen = self.queue.seen();
-        for (plan, (strategy, gave_nothing)) in &mut self.plans {
+        for (plan, (strategy, is_waited_for)) in &mut self.plans {
             let is_building = self.queue.reserver.ready().is_building(*plan);
             let gives_nothing = is_building || naive::choices(strategy, &seen, &self.books).is_empty();
-            let is_overdue = *gave_nothing && !gives_nothing && !woken.contains(plan);
+            let is_overdue = *is_waited_for && !gives_nothing && !woken.contains(plan);
             assert!(!is_overdue, "{strategy} gives something now, and nobody was woken");
-            *gave_nothing = gives_nothing;
+            // Whoever is woken asks again, others when they please.
+            let is_asked = if *is_waited_for { woken.contains(plan) } else { self.chance.below(2) == 0 };
+            if gives_nothing && is_asked {
+                let given = self.queue.reserve(Holder::Session(SessionId(0)), 1, *plan);
+                assert_eq!(given, [], "{strategy} has nothing to give");
+            }
+            *is_waited_for = gives_nothing && (*is_waited_for || is_asked);
         }
     }
 

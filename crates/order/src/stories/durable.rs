@@ -1,13 +1,15 @@
 //! Stories of durability: what is acknowledged, and what stops the node.
 
 use super::{Home, SlowDisk, submitted};
-use crate::OrderFault;
 use crate::limits::{GROUP_COMMANDS_MAX, PROPOSALS_WAITING_MAX};
+use crate::{Order, OrderFault};
+use futures_util::poll;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::task::JoinHandle;
 use windlass_core::batch::submissions::Submit;
-use windlass_core::entry::Command;
+use windlass_core::entry::{Command, Outcome};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_acknowledged_or_applied_before_its_sync() {
@@ -55,6 +57,15 @@ async fn a_failed_sync_stops_the_node_and_the_caller_hears_why() {
     again.order.shutdown().await.unwrap();
 }
 
+/// More proposals than there is room for, all on their way.
+fn crowd(order: &Order) -> Vec<JoinHandle<Result<Outcome, OrderFault>>> {
+    let propose = |_| {
+        let order = order.clone();
+        tokio::spawn(async move { order.propose(Command::Submit(Submit::new(1))).await })
+    };
+    (0..PROPOSALS_WAITING_MAX + 10 * GROUP_COMMANDS_MAX).map(propose).collect()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crowd_past_the_limits_hears_who_was_taken_and_who_was_not() {
     let mut home = Home::new();
@@ -62,13 +73,8 @@ async fn a_crowd_past_the_limits_hears_who_was_taken_and_who_was_not() {
     let disk = SlowDisk::default();
     let opened = home.open_on(Arc::new(disk.clone())).await;
     disk.hold();
-    let crowd = PROPOSALS_WAITING_MAX + 10 * GROUP_COMMANDS_MAX;
-    let proposals: Vec<_> = (0..crowd)
-        .map(|_| {
-            let order = opened.order.clone();
-            tokio::spawn(async move { order.propose(Command::Submit(Submit::new(1))).await })
-        })
-        .collect();
+    let proposals = crowd(&opened.order);
+    let all = proposals.len();
     let mut taken = 0;
     for proposal in proposals {
         match proposal.await.unwrap() {
@@ -77,7 +83,7 @@ async fn a_crowd_past_the_limits_hears_who_was_taken_and_who_was_not() {
             other => panic!("{other:?}"),
         }
     }
-    assert!((PROPOSALS_WAITING_MAX..crowd).contains(&taken), "{taken} of {crowd} were taken");
+    assert!((PROPOSALS_WAITING_MAX..all).contains(&taken), "{taken} of {all} were taken");
 
     disk.let_go(false);
     // The last of those that were taken comes before this one.
@@ -88,6 +94,32 @@ async fn a_crowd_past_the_limits_hears_who_was_taken_and_who_was_not() {
     let running = opened.order.read(|machine| machine.batch().running());
     assert!((taken + 1..=taken + tries).contains(&running), "{taken} were taken, {running} took effect");
     opened.order.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crowd_past_the_limits_is_not_left_waiting_by_a_shutdown() {
+    let home = Home::new();
+    let disk = SlowDisk::default();
+    let opened = home.open_on(Arc::new(disk.clone())).await;
+    disk.hold();
+    let proposals = crowd(&opened.order);
+    let all = proposals.len();
+    while (opened.order.counters().waiting as usize) < PROPOSALS_WAITING_MAX {
+        tokio::task::yield_now().await;
+    }
+    let mut shutdown = Box::pin(opened.order.shutdown());
+    assert!(poll!(shutdown.as_mut()).is_pending(), "the disk holds what was taken");
+    disk.let_go(false);
+    shutdown.await.unwrap();
+    let mut refused = 0;
+    for proposal in proposals {
+        match proposal.await.unwrap() {
+            Ok(Outcome::Submitted { .. }) => {}
+            Err(OrderFault::Closed) => refused += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(refused > 0, "some of {all} had no place");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,7 +3,8 @@
 use super::Service;
 use super::reserve::{Gave, Report, weave};
 use crate::metrics;
-use futures_util::future::{join, join_all};
+use futures_util::FutureExt;
+use futures_util::future::{Either, join, join_all, ready};
 use windlass_api::frames::Verdict;
 use windlass_api::problem::Problem;
 use windlass_core::batch::tokens::AttemptToken;
@@ -35,35 +36,49 @@ struct Checked {
 impl Service {
     /// Reports chunks of one submission as done. A late report counts if it is the first; a token that was never handed
     /// out does not reach the log; an output that is too large or breaks a rule fails its attempt and no other.
-    pub async fn complete(&self, completion: Completion) -> Result<Vec<Verdict>, Problem> {
-        let mut checked = self.checked(&self.token_key()?, completion);
-        let settled = match checked.is_one_command() {
-            true => Some(self.settle(Command::Complete(checked.take_done())).await),
-            false => None,
+    pub fn complete(
+        &self,
+        completion: Completion,
+    ) -> impl Future<Output = Result<Vec<Verdict>, Problem>> + Send + use<> {
+        let mut checked = match self.token_key() {
+            Ok(key) => self.checked(&key, completion),
+            Err(problem) => return Either::Left(ready(Err(problem))),
         };
-        self.answer_to(checked, settled).await
+        Either::Right(if checked.is_one_command() && checked.refused.is_empty() {
+            let settled = self.settle(Command::Complete(checked.take_done()));
+            Either::Left(settled.map(move |settled| Ok(verdicts(settled?, checked.decided))))
+        } else {
+            // Rare, and its state is large: it has a place of its own.
+            let service = self.clone();
+            Either::Right(Box::pin(async move { service.answer_to(checked, None).await }))
+        })
     }
 
     /// The same for several at once, each with its own answer; they go through the log together.
-    pub async fn complete_all(&self, completions: Vec<Completion>) -> Vec<Result<Vec<Verdict>, Problem>> {
+    pub fn complete_all(
+        &self,
+        completions: Vec<Completion>,
+    ) -> impl Future<Output = Vec<Result<Vec<Verdict>, Problem>>> + Send + use<> {
         let key = match self.token_key() {
             Ok(key) => key,
-            Err(problem) => return completions.iter().map(|_| Err(problem.clone())).collect(),
+            Err(problem) => return Either::Left(ready(vec![Err(problem); completions.len()])),
         };
         let checked = completions.into_iter().map(|completion| self.checked(&key, completion)).enumerate();
         // A command for each, but for those that need several, or none.
         let (mut usual, rare): (Vec<_>, Vec<_>) = checked.partition(|(_, it)| it.is_one_command());
-        let commands: Vec<Command> =
-            usual.iter_mut().map(|(_, it)| Command::Complete(it.take_done())).collect();
-        let rare = rare.into_iter().map(|(place, it)| async move { (place, self.answer_to(it, None).await) });
-        let (settled, mut answers) = join(self.settle_all(commands), join_all(rare)).await;
-        let usual = usual
-            .into_iter()
-            .zip(settled)
-            .map(|((place, it), settled)| async move { (place, self.answer_to(it, Some(settled)).await) });
-        answers.extend(join_all(usual).await);
-        answers.sort_unstable_by_key(|(place, _)| *place);
-        answers.into_iter().map(|(_, answer)| answer).collect()
+        let commands = usual.iter_mut().map(|(_, it)| Command::Complete(it.take_done())).collect();
+        let settled = self.propose_all(commands);
+        let service = self.clone();
+        let answer = async move |(place, it), settled| (place, service.answer_to(it, settled).await);
+        Either::Right(async move {
+            let rare = join_all(rare.into_iter().map(|it| answer(it, None)));
+            let (settled, mut answers) = join(settled, rare).await;
+            let settled = settled.into_iter().map(|outcome| settled_of(outcome?));
+            let usual = usual.into_iter().zip(settled).map(|(it, settled)| answer(it, Some(settled)));
+            answers.extend(join_all(usual).await);
+            answers.sort_unstable_by_key(|(place, _)| *place);
+            answers.into_iter().map(|(_, answer)| answer).collect()
+        })
     }
 
     fn checked(&self, key: &[u8; 16], Completion { submission, reports }: Completion) -> Checked {
@@ -107,11 +122,6 @@ impl Service {
         Some((Verdict::OutputRefused, problem))
     }
 
-    /// Puts commands through the log together; the answers are in their order.
-    async fn settle_all(&self, commands: Vec<Command>) -> Vec<Result<Vec<Settled>, Problem>> {
-        self.propose_all(commands).await.into_iter().map(|outcome| settled_of(outcome?)).collect()
-    }
-
     /// What is said to a consumer, once what needs the log more than once, or not at all, is settled as well.
     async fn answer_to(
         &self,
@@ -126,10 +136,7 @@ impl Service {
         if !refused.is_empty() {
             Box::pin(self.fail(submission, refused)).await?;
         }
-        let verdicts = weave(settled, decided.into_iter());
-        let accepted = verdicts.iter().filter(|verdict| **verdict == Verdict::Accepted).count();
-        metrics::COMPLETED_CHUNKS.increment(accepted as u64);
-        Ok(verdicts)
+        Ok(verdicts(settled, decided))
     }
 
     /// Settles chunks that are done, in commands of bounded size.
@@ -181,6 +188,14 @@ impl Checked {
     fn take_done(&mut self) -> Complete {
         Complete { submission: self.submission, done: std::mem::take(&mut self.done) }
     }
+}
+
+/// The verdict of each chunk: those of the log among those that were known before.
+fn verdicts(settled: Vec<Settled>, decided: Vec<Option<Verdict>>) -> Vec<Verdict> {
+    let verdicts = weave(settled, decided.into_iter());
+    let accepted = verdicts.iter().filter(|verdict| **verdict == Verdict::Accepted).count();
+    metrics::COMPLETED_CHUNKS.increment(accepted as u64);
+    verdicts
 }
 
 fn settled_of(outcome: Outcome) -> Result<Vec<Settled>, Problem> {

@@ -4,6 +4,8 @@ use super::Service;
 use super::batch::unexpected;
 use crate::limits::{DEAD_EXAMPLES, DEAD_GROUPS_MAX, DEAD_LOOKED_AT_MAX};
 use crate::roles::dispatcher::Event;
+use futures_util::FutureExt;
+use futures_util::future::{Either, ready};
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock};
 use windlass_api::json::time_text;
@@ -78,12 +80,28 @@ impl Service {
     }
 
     /// Adds tasks to a lane.
-    pub async fn add_tasks(
+    pub fn add_tasks(
         &self,
         lane: String,
         request: AddTasksRequest,
         idempotency_key: Option<String>,
-    ) -> Result<AddTasksResponse, Problem> {
+    ) -> impl Future<Output = Result<AddTasksResponse, Problem>> + Send + use<> {
+        let add = match self.tasks_to_add(lane, request, idempotency_key) {
+            Ok(add) => add,
+            Err(problem) => return Either::Left(ready(Err(invalid(problem)))),
+        };
+        Either::Right(self.propose(Command::AddTasks(add)).map(|outcome| match outcome? {
+            Outcome::TasksAdded { tasks } => Ok(AddTasksResponse { tasks: tasks.iter().collect() }),
+            other => Err(unexpected(&other)),
+        }))
+    }
+
+    fn tasks_to_add(
+        &self,
+        lane: String,
+        request: AddTasksRequest,
+        idempotency_key: Option<String>,
+    ) -> Result<AddTasks, String> {
         let several = request.tasks.len() > 1;
         let tasks = request.tasks.into_iter().enumerate().map(|(nth, task)| {
             new_task(task).map_err(|problem| match several {
@@ -91,18 +109,15 @@ impl Service {
                 false => problem,
             })
         });
-        let tasks: Vec<NewTask> = tasks.collect::<Result<_, _>>().map_err(invalid)?;
+        let tasks: Vec<NewTask> = tasks.collect::<Result<_, _>>()?;
         let mut add = AddTasks { lane, tasks, handed_out: Vec::new(), idempotency_key };
         if let Some(problem) = add.problem() {
-            return Err(invalid(problem));
+            return Err(problem);
         }
         let keys = || add.tasks.iter().map(|task| (task.priority, task.key.as_str()));
         let handed_out = self.dispatcher().look_at_lanes(|desk, _| desk.handed_out(&add.lane, keys()));
         add.handed_out = handed_out.unwrap_or_default();
-        match self.propose(Command::AddTasks(add)).await? {
-            Outcome::TasksAdded { tasks } => Ok(AddTasksResponse { tasks: tasks.iter().collect() }),
-            other => Err(unexpected(&other)),
-        }
+        Ok(add)
     }
 
     /// The dead tasks of a lane, grouped by their reasons.

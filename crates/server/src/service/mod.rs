@@ -28,6 +28,7 @@ use crate::roles::committer::CommitDesk;
 use crate::roles::dispatcher::{DispatcherHandle, DispatcherStatus, Event};
 use abouts::Abouts;
 use branches::Addresses;
+use futures_util::FutureExt;
 use lanes::LaneNames;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -185,37 +186,36 @@ impl Service {
         &self.inner.conversations
     }
 
-    /// Puts a command through the log; one that is refused is a problem. It is on its way when this returns.
-    pub fn propose(&self, command: Command) -> impl Future<Output = Result<Outcome, Problem>> + Send {
-        let proposed = self.propose_raw(command);
-        async move {
-            match proposed.await? {
-                Outcome::Refused(refusal) => Err(problem_of_refusal(&refusal)),
-                outcome => Ok(outcome),
-            }
-        }
+    /// Puts a command through the log; one that is refused is a problem. It is on its way as with [`Order::propose`].
+    pub fn propose(&self, command: Command) -> impl Future<Output = Result<Outcome, Problem>> + Send + use<> {
+        self.propose_raw(command).map(|outcome| match outcome? {
+            Outcome::Refused(refusal) => Err(problem_of_refusal(&refusal)),
+            outcome => Ok(outcome),
+        })
     }
 
     /// The same, where a refusal is an outcome.
     pub(crate) fn propose_raw(
         &self,
         command: Command,
-    ) -> impl Future<Output = Result<Outcome, Problem>> + Send {
+    ) -> impl Future<Output = Result<Outcome, Problem>> + Send + use<> {
         let name = command.name();
-        let proposed = self.inner.order.propose(command);
-        async move {
-            let result = proposed.await;
+        self.inner.order.propose(command).map(move |outcome| {
             metrics::count_command(name);
-            result.map_err(|fault| problem_of_fault(&fault))
-        }
+            outcome.map_err(|fault| problem_of_fault(&fault))
+        })
     }
 
     /// Puts commands through the log together; the outcomes are in their order.
-    pub(crate) async fn propose_all(&self, commands: Vec<Command>) -> Vec<Result<Outcome, Problem>> {
+    pub(crate) fn propose_all(
+        &self,
+        commands: Vec<Command>,
+    ) -> impl Future<Output = Vec<Result<Outcome, Problem>>> + Send + use<> {
         let names: Vec<&str> = commands.iter().map(Command::name).collect();
-        let results = self.inner.order.propose_all(commands).await;
-        names.into_iter().for_each(metrics::count_command);
-        results.into_iter().map(|result| result.map_err(|fault| problem_of_fault(&fault))).collect()
+        self.inner.order.propose_all(commands).map(|outcomes| {
+            names.into_iter().for_each(metrics::count_command);
+            outcomes.into_iter().map(|it| it.map_err(|fault| problem_of_fault(&fault))).collect()
+        })
     }
 
     /// Makes sure that what is read next is fresh enough, and says how fresh it is.

@@ -7,6 +7,7 @@ use super::lanes::TaskToDo;
 use crate::limits::{LEASE_COVER_MS, LEASE_MS_MAX, LEASE_MS_MIN, RESERVE_ANSWER_BYTES, RESERVE_WAIT_MS_MAX};
 use crate::metrics;
 use crate::roles::dispatcher::{Ask, Asker, Event, Reasserted};
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -192,14 +193,11 @@ impl Service {
     pub(super) fn settle(
         &self,
         command: Command,
-    ) -> impl Future<Output = Result<Vec<Settled>, Problem>> + Send {
-        let proposed = self.propose(command);
-        async move {
-            match proposed.await? {
-                Outcome::Settled(settled) => Ok(settled),
-                other => Err(unexpected(&other)),
-            }
-        }
+    ) -> impl Future<Output = Result<Vec<Settled>, Problem>> + Send + use<> {
+        self.propose(command).map(|outcome| match outcome? {
+            Outcome::Settled(settled) => Ok(settled),
+            other => Err(unexpected(&other)),
+        })
     }
 
     /// Moves leases' deadlines.

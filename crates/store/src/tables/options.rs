@@ -21,11 +21,11 @@ pub(crate) fn options_of(table: Table) -> KeyspaceCreateOptions {
         }
         // Whoever looks for one of these mostly finds it.
         Table::Tasks | Table::Payloads => read_as_needed(options).expect_point_read_hits(true),
+        Table::Abouts => found_at_once(options).expect_point_read_hits(true),
         // A commit of a billion entries is staged here first.
         Table::Staged | Table::Garbage => read_as_needed(options),
         Table::Meta
         | Table::Submissions
-        | Table::Abouts
         | Table::History
         | Table::Blocks
         | Table::Outputs
@@ -45,13 +45,17 @@ pub(crate) fn options_of(table: Table) -> KeyspaceCreateOptions {
         | Table::CommitRequests
         | Table::Grants
         | Table::DroppedAreas
-        | Table::Generated => options
-            // A look at a row that is in no cache reads one block: where it is is known without another.
-            .index_block_pinning_policy(PinningPolicy::all(true))
-            .index_block_partitioning_policy(PartitioningPolicy::all(false))
-            .filter_block_pinning_policy(PinningPolicy::all(true))
-            .filter_block_partitioning_policy(PartitioningPolicy::all(false)),
+        | Table::Generated => found_at_once(options),
     }
+}
+
+/// A look at a row that is in no cache reads one block: where it is is known without another.
+fn found_at_once(options: KeyspaceCreateOptions) -> KeyspaceCreateOptions {
+    options
+        .index_block_pinning_policy(PinningPolicy::all(true))
+        .index_block_partitioning_policy(PartitioningPolicy::all(false))
+        .filter_block_pinning_policy(PinningPolicy::all(true))
+        .filter_block_partitioning_policy(PartitioningPolicy::all(false))
 }
 
 /// For a backlog of 10^8 tasks, which must not be felt in memory: what says where rows are is read as it is needed, in

@@ -221,14 +221,14 @@ impl Reserver {
         self.by_deadline.len()
     }
 
-    /// What a plan whose views are built would give next, and why. Nothing is changed by it.
-    pub fn explain(&self, plan: PlanId) -> Option<Explanation> {
+    /// What a plan whose views are built would give next, and why. What is handed out does not change by it.
+    pub fn explain(&mut self, plan: PlanId) -> Option<Explanation> {
         let (out, delayed) = (self.out_len() as u64, self.delayed.len() as u64);
         self.ready.explain(plan, self.chance.clone(), Elsewhere { paused: 0, out, delayed })
     }
 
     /// Why a submission is or is not handed out by a plan whose views are built; none if it does not run.
-    pub fn explain_submission(&self, plan: PlanId, submission: SubmissionId) -> Option<SubmissionSeen> {
+    pub fn explain_submission(&mut self, plan: PlanId, submission: SubmissionId) -> Option<SubmissionSeen> {
         let delayed = names_of(&self.delayed, submission);
         let retry_at = delayed.iter().filter_map(|name| self.delayed.get(name).copied()).min();
         let out = names_of(&self.out, submission).len() as u64;

@@ -182,6 +182,9 @@ fn check_view(view: &View, ready: &[Candidate<'_>], known: Known<'_>) {
     }
     let missing = leaves.keys().find(|path| !found.contains_key(*path));
     assert_eq!(missing, None, "a submission with a ready chunk is in the leaf of each track that it matches");
+    let blocked = reached.iter().filter(|place| view.nodes[**place as usize].is_blocked);
+    let blocked = blocked.map(|place| (ValueId(view.nodes[*place as usize].number), *place));
+    assert_eq!(view.blocked_nodes, blocked.collect(), "the blocked nodes of a value are known");
     reached.extend(view.free.iter().copied());
     assert_eq!(reached.len(), view.nodes.len(), "a node is in the tree or free");
     assert_eq!(found.len() + view.free.len(), view.nodes.len(), "no node is both");
@@ -314,11 +317,9 @@ fn in_order<K: Ord + Copy>(pile: &Sorted<K>) -> BTreeSet<(K, u32)> {
 
 fn check_shown(view: &View, place: u32, known: Known<'_>) {
     let node = &view.nodes[place as usize];
-    let is_saturated = match step_of(view, node) {
-        Step::Group(group) => group.is_saturated(ValueId(node.number), known.values),
-        Step::Alternative { .. } => false,
-    };
-    assert_eq!(node.is_blocked, is_saturated, "a node is blocked exactly if its value is saturated");
+    if node.is_blocked {
+        assert!(view.is_saturated(place, known.values), "a node that is blocked has a saturated value");
+    }
     let recomputed = view.show(place, known);
     assert_eq!(node.shown, recomputed, "a node shows what can be computed from its children");
 }

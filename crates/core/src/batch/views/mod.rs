@@ -5,17 +5,18 @@
 //! them (there are few) and those that select one of its values, and no others.
 //!
 //! Reading order: `shape.rs` (what a strategy comes down to), `tracks.rs` (its fields, limits and turns), `books.rs` (who
-//! has had how much), `piles.rs` and `places.rs`, `view.rs`; then `explain/` (what a strategy would give, and why)
+//! has had how much), `piles.rs` and `places.rs`, `view.rs`, `pick.rs`; then `explain/` (what a strategy would give, and why)
 //! and `overview.rs`.
 //!
 //! Invariants
 //! - Every view agrees with the ready submissions, the counts of values and the books (see `view.rs`).
-//! - A plan whose views all give nothing is among the woken ones as soon as one of them gives something.
+//! - A plan that was asked for and gave nothing is among the woken ones as soon as one of its views gives something.
 
 pub(super) mod audit;
 mod books;
 pub mod explain;
 pub mod overview;
+mod pick;
 mod piles;
 mod places;
 mod shape;
@@ -28,6 +29,7 @@ use crate::limits::{STRATEGIES_IN_USE_MAX, STRATEGY_IDLE_MS_MAX, VIEW_BUILD_STEP
 use crate::seeded::Seeded;
 use crate::time::At;
 use books::{BookId, Books};
+use pick::Pick;
 use shape::Path;
 pub(super) use shape::Stage;
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,7 +37,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use tracks::{Group, Room, Step};
 pub(super) use view::Candidate;
-use view::{Known, Pick, View};
+use view::{Known, View};
 
 /// A strategy in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -364,21 +366,20 @@ impl Views {
     pub(super) fn count(&mut self, of: &FewValues, is_out: bool) {
         self.values.count_of_all(is_out);
         for value in of.iter() {
-            let before = self.values.out(value);
             if is_out {
+                // Whether it is saturated now is looked at where a pick comes by.
                 self.values.count_out(value);
-            } else {
-                self.values.count_in(value);
+                continue;
             }
-            let (low, high) = if is_out { (before, before + 1) } else { (before - 1, before) };
+            self.values.count_in(value);
             let Views { values, books, slab, by_limit, woken, .. } = self;
-            let field = values.field_of(value);
+            let (field, out) = (values.field_of(value), values.out(value));
             let known = Known { values, books };
             for id in by_limit.get(&field).into_iter().flatten() {
                 let in_use = slab[id.0 as usize].as_ref().expect("a registered view is in use");
-                let crosses = |group: &Group| group.field == field && low < group.room && group.room <= high;
-                if groups_of(&in_use.view).any(crosses) {
-                    touch(slab, *id, woken, |view| view.look_at(value, known));
+                let frees = |group: &Group| group.field == field && group.room == out + 1;
+                if groups_of(&in_use.view).any(frees) {
+                    touch(slab, *id, woken, |view| view.unblock(value, known));
                 }
             }
         }
@@ -409,27 +410,39 @@ impl Views {
     }
 
     /// What a plan gives next.
-    pub(super) fn pick(&self, plan: PlanId, chance: &mut Seeded) -> Option<Found> {
+    pub(super) fn pick(&mut self, plan: PlanId, chance: &mut Seeded) -> Option<Found> {
         self.pick_within(plan, 0..self.plans.get(&plan)?.views.len(), chance)
     }
 
     /// What some of a plan's views give next.
     pub(super) fn pick_within(
-        &self,
+        &mut self,
         plan: PlanId,
         among: Range<usize>,
         chance: &mut Seeded,
     ) -> Option<Found> {
-        let views = self.plans.get(&plan)?.views[among].iter().map(|id| {
-            let in_use = self.slab[id.0 as usize].as_ref().expect("a plan's views are in use");
-            (*id, &in_use.view)
-        });
-        // What comes after a view that is being built might be second choice.
-        let mut views = views.take_while(|(_, view)| view.is_built());
-        views.find_map(|(id, view)| {
-            let Pick { slot, track } = view.pick(chance)?;
-            Some(Found { slot, view: id, track })
-        })
+        let Views { values, books, slab, plans, .. } = self;
+        let known = Known { values, books };
+        for id in &plans.get(&plan)?.views[among] {
+            let view = &mut slab[id.0 as usize].as_mut().expect("a plan's views are in use").view;
+            // What comes after a view that is being built might be second choice.
+            if !view.is_built() {
+                return None;
+            }
+            if let Some(Pick { slot, track }) = view.pick(chance, known) {
+                return Some(Found { slot, view: *id, track });
+            }
+        }
+        None
+    }
+
+    /// Brings a plan's views in the state in which all of them can be looked at.
+    fn settle(&mut self, plan: PlanId) {
+        let Views { values, books, slab, plans, .. } = self;
+        for id in plans.get(&plan).into_iter().flat_map(|plan| &plan.views) {
+            let view = &mut slab[id.0 as usize].as_mut().expect("a plan's views are in use").view;
+            view.settle(Known { values, books });
+        }
     }
 
     /// How many chunks of the submission that was found may go out before the plan is asked again.

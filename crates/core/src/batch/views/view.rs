@@ -1,19 +1,23 @@
 //! A view: the ready submissions of one path, kept in the order in which they would be handed out.
 //!
 //! It is a tree with a level for each field of the path and the submissions in its leaves. Each node shows its parent the
-//! best of what is below it: the smallest key, or the sum of the weights. A node whose value is saturated shows nothing,
-//! so that everything below it is skipped at once, however much that is. A change is carried up until it makes no
-//! difference.
+//! best of what is below it: the smallest key, or the sum of the weights. A node that is blocked shows nothing, so that
+//! everything below it is skipped at once, however much that is. A change is carried up until it makes no difference.
+//!
+//! A value that becomes saturated may stand in many places, and mostly becomes free again before anybody comes by: its
+//! nodes are blocked when a pick comes to one of them, and that pick begins anew.
 //!
 //! Invariants
 //! - A submission is in the leaf of each track that it matches exactly if it has a ready chunk.
 //! - What a node shows is what can be computed from its children; it is in its parent's pile if it shows something, and in
 //!   one that goes by weight it keeps its place, with no weight, until it is removed.
-//! - A node is blocked exactly if its value is saturated.
+//! - A node that is blocked has a saturated value. When a pick has found nothing, and until something changes, all nodes
+//!   with saturated values are blocked, or below such a one.
 //!
 //! With n submissions, g groups and p the number of places where a value stands (1 for nested fields such as company and
-//! user): a change of a submission costs O(log n); a value that becomes saturated or free, or gets a turn, O(p log g);
-//! a pick O(log n), and O(p) more for chance among turns.
+//! user): a change of a submission costs O(log n); a value that gets a turn O(p log g); one that becomes saturated O(1);
+//! a pick O(log n), and O(p) more for chance among turns. The first pick that comes to a value since it became saturated
+//! costs O(p log g) more, and so does that value when it becomes free: a reserve may meet many of them, but each once.
 
 use super::books::{Books, NOBODY, Seat};
 use super::piles::{Sorted, Weighted};
@@ -22,8 +26,7 @@ use super::shape::{Order, Path};
 use super::tracks::{self, Group, Head, Room, Step, Track};
 use crate::batch::values::{FewValues, ValueId, Values};
 use crate::ids::SubmissionId;
-use crate::limits::STRATEGY_TURNS_MAX;
-use crate::seeded::Seeded;
+use crate::limits::{STRATEGY_TURNS_MAX, VALUES_LOOKED_AT_MAX};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a view needs to know of a submission.
@@ -94,13 +97,6 @@ pub(super) struct Node {
 pub(super) const NOWHERE: u32 = u32::MAX;
 pub(super) const ROOT: u32 = 0;
 
-/// What a pick found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Pick {
-    pub(super) slot: u32,
-    pub(super) track: usize,
-}
-
 /// See the file's head.
 #[derive(Debug)]
 pub(super) struct View {
@@ -111,6 +107,8 @@ pub(super) struct View {
     pub(super) children: BTreeMap<(u32, u32), u32>,
     /// The first node of each value; the others hang on it.
     by_value: BTreeMap<ValueId, u32>,
+    /// Each value with its nodes that are blocked.
+    pub(super) blocked_nodes: BTreeSet<(ValueId, u32)>,
     /// By track.
     pub(super) places: Vec<Places>,
     /// Slots below this are in; the view gives nothing until all are.
@@ -134,6 +132,7 @@ impl View {
             free: Vec::new(),
             children: BTreeMap::new(),
             by_value: BTreeMap::new(),
+            blocked_nodes: BTreeSet::new(),
             built_to: 0,
             is_built: false,
             look_at_order_from: LOOK_AT_ORDER_FROM,
@@ -180,7 +179,7 @@ impl View {
         self.nodes.len() - self.free.len()
     }
 
-    /// Whether nothing could be picked.
+    /// Whether nothing could be picked. It may say no while all that is left is saturated, until a pick finds nothing.
     pub(super) fn is_empty(&self) -> bool {
         !self.is_built || self.best_of(ROOT).is_none()
     }
@@ -282,8 +281,9 @@ impl View {
         self.children.insert((parent, number), node);
         if let Step::Group(group) = &self.tracks[track].steps[depth] {
             let value = ValueId(number);
-            self.nodes[node as usize].is_blocked = group.is_saturated(value, known.values);
+            let is_saturated = group.is_saturated(value, known.values);
             self.link(value, node);
+            self.set_blocked(node, is_saturated);
         }
         node
     }
@@ -376,6 +376,7 @@ impl View {
             self.nodes[moved as usize].place = place;
         }
         self.children.remove(&(parent, number));
+        self.set_blocked(node, false);
         self.unlink(ValueId(number), node);
         self.free.push(node);
     }
@@ -440,7 +441,7 @@ impl View {
         Some(Shown::Key(key))
     }
 
-    fn best_of(&self, node: u32) -> Option<Shown> {
+    pub(super) fn best_of(&self, node: u32) -> Option<Shown> {
         match &self.nodes[node as usize].pile {
             Pile::Keyed(pile) => pile.first().map(|(key, _)| Shown::Key(key)),
             Pile::Headed(pile) => {
@@ -466,18 +467,64 @@ impl View {
         seat
     }
 
-    /// Looks again at every place where a value stands: it may be saturated now, or free, or have had a turn.
+    fn set_blocked(&mut self, node: u32, is_blocked: bool) {
+        let it = &mut self.nodes[node as usize];
+        if std::mem::replace(&mut it.is_blocked, is_blocked) == is_blocked {
+            return;
+        }
+        let named = (ValueId(it.number), node);
+        let is_changed =
+            if is_blocked { self.blocked_nodes.insert(named) } else { self.blocked_nodes.remove(&named) };
+        assert!(is_changed, "the blocked nodes of a value are known");
+    }
+
+    /// Whether a node's value is saturated.
+    pub(super) fn is_saturated(&self, node: u32, values: &Values) -> bool {
+        let it = &self.nodes[node as usize];
+        match &self.tracks[it.track as usize].steps[it.depth as usize - 1] {
+            Step::Group(group) => group.is_saturated(ValueId(it.number), values),
+            Step::Alternative { .. } => false,
+        }
+    }
+
+    /// Looks again at a node whose value may be saturated now, or free, or have had a turn.
+    fn look_at_node(&mut self, node: u32, known: Known<'_>) {
+        self.set_blocked(node, self.is_saturated(node, known.values));
+        self.carry_up(node, known);
+    }
+
+    /// Looks again at every place where a value stands.
     pub(super) fn look_at(&mut self, value: ValueId, known: Known<'_>) {
         let mut node = self.by_value.get(&value).copied().unwrap_or(NOWHERE);
         while node != NOWHERE {
-            let it = &self.nodes[node as usize];
-            let next = it.next;
-            if let Step::Group(group) = &self.tracks[it.track as usize].steps[it.depth as usize - 1] {
-                self.nodes[node as usize].is_blocked = group.is_saturated(value, known.values);
-                self.carry_up(node, known);
-            }
+            let next = self.nodes[node as usize].next;
+            self.look_at_node(node, known);
             node = next;
         }
+    }
+
+    /// Follows a value that may be saturated no more.
+    pub(super) fn unblock(&mut self, value: ValueId, known: Known<'_>) {
+        let nodes = self.blocked_nodes.range((value, 0)..=(value, u32::MAX)).map(|it| it.1);
+        nodes.collect::<Vec<_>>().into_iter().for_each(|node| self.look_at_node(node, known));
+    }
+
+    /// Blocks the nodes whose values are saturated, for somebody who looks at more than what comes next. Of each limit, as
+    /// many values are looked at as by an explanation.
+    pub(super) fn settle(&mut self, known: Known<'_>) {
+        let mut unblocked = BTreeSet::new();
+        for step in self.tracks.iter().flat_map(|track| &track.steps) {
+            if let Step::Group(group) = step
+                && group.room < u64::MAX
+            {
+                let in_work = known.values.in_work(group.field).take(VALUES_LOOKED_AT_MAX);
+                let nodes = in_work.flat_map(|value| self.nodes_of(value));
+                unblocked.extend(nodes.filter(|node| {
+                    !self.nodes[*node as usize].is_blocked && self.is_saturated(*node, known.values)
+                }));
+            }
+        }
+        unblocked.into_iter().for_each(|node| self.look_at_node(node, known));
     }
 
     /// Follows what limits come to. Says whether values without work may be affected too, so that everything must be
@@ -500,58 +547,6 @@ impl View {
                 known.values.in_work(field).collect()
             };
             values.into_iter().for_each(|value| self.look_at(value, known));
-        }
-    }
-
-    /// What comes next.
-    pub(super) fn pick(&self, chance: &mut Seeded) -> Option<Pick> {
-        if self.is_empty() {
-            return None;
-        }
-        let mut node = ROOT;
-        loop {
-            let it = &self.nodes[node as usize];
-            let track = it.track as usize;
-            let is_leaf = it.depth as usize == self.tracks[track].steps.len();
-            let child = match &it.pile {
-                Pile::Weighted(pile) => pile.pick(chance.below(pile.total())),
-                Pile::Headed(pile) => pile.first()?.1,
-                Pile::Keyed(pile) => self.pick_among_equals(pile, chance)?,
-            };
-            if is_leaf {
-                return Some(Pick { slot: child, track });
-            }
-            node = child;
-        }
-    }
-
-    /// The child with the smallest key. Several have the same one only if chance decides, each with parts of the same
-    /// turn: then they are picked in proportion to those.
-    fn pick_among_equals(&self, pile: &Sorted<Key>, chance: &mut Seeded) -> Option<u32> {
-        let (key, first) = pile.first()?;
-        let equals: Vec<u32> = pile.iter().take_while(|it| it.0 == key).map(|it| it.1).collect();
-        if equals.len() == 1 {
-            return Some(first);
-        }
-        let weights: Vec<u64> = equals.iter().map(|child| self.weight_of_best(*child)).collect();
-        let mut point = chance.below(weights.iter().sum());
-        for (child, weight) in equals.into_iter().zip(weights) {
-            if point < weight {
-                return Some(child);
-            }
-            point -= weight;
-        }
-        None
-    }
-
-    pub(super) fn weight_of_best(&self, node: u32) -> u64 {
-        match &self.nodes[node as usize].pile {
-            Pile::Weighted(pile) => pile.total(),
-            Pile::Headed(_) => 1,
-            Pile::Keyed(pile) => {
-                let Some((key, _)) = pile.first() else { return 0 };
-                pile.iter().take_while(|it| it.0 == key).map(|it| self.weight_of_best(it.1)).sum()
-            }
         }
     }
 }

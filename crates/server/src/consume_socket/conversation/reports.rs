@@ -10,6 +10,7 @@ use crate::roles::dispatcher::Ask;
 use crate::service::ReportUnderWay;
 use crate::service::complete::Completion;
 use axum::extract::ws::close_code;
+use futures_util::FutureExt;
 use std::ops::Range;
 use windlass_api::frames::{ServerFrame, TaskToAdd, Verdict};
 use windlass_api::lanes::AddTasksRequest;
@@ -55,18 +56,16 @@ impl Conversation {
         // Most consumers report one at a time.
         if self.gathered.len() <= 1 {
             let Some(Gathered { request, completion, under_way }) = self.gathered.pop() else { return };
-            let service = self.service.clone();
-            let outcome = async move { service.complete(completion).await };
+            let outcome = self.service.complete(completion);
             return self.await_report(numbers.start, request, under_way, outcome);
         }
-        let (service, gathered) = (self.service.clone(), std::mem::take(&mut self.gathered));
-        self.awaited.push(Box::pin(async move {
-            let reports = gathered.into_iter().map(|it| ((it.request, it.under_way), it.completion));
-            let (asked, completions): (Vec<_>, Vec<_>) = reports.unzip();
-            let answers = service.complete_all(completions).await;
+        let reports = std::mem::take(&mut self.gathered).into_iter();
+        let reports = reports.map(|it| ((it.request, it.under_way), it.completion));
+        let (asked, completions): (Vec<_>, Vec<_>) = reports.unzip();
+        self.awaited.push(Box::pin(self.service.complete_all(completions).map(move |answers| {
             let frames = asked.iter().zip(answers).map(|((request, _), answer)| settled(*request, answer));
             Happened::Answered { numbers, outcome: Ok(frames.collect()) }
-        }));
+        })));
     }
 
     /// Answers a report when its outcome is known, without keeping the next frame waiting.
@@ -86,11 +85,11 @@ impl Conversation {
         under_way: ReportUnderWay,
         outcome: impl Future<Output = Result<Vec<Verdict>, Problem>> + Send + 'static,
     ) {
-        self.awaited.push(Box::pin(async move {
-            let _under_way = under_way;
-            let frame = settled(request, outcome.await);
+        self.awaited.push(Box::pin(outcome.map(move |answer| {
+            drop(under_way);
+            let frame = settled(request, answer);
             Happened::Answered { numbers: number..number + 1, outcome: Ok(vec![frame]) }
-        }));
+        })));
     }
 
     /// Adds tasks, without keeping the next frame waiting.
@@ -102,16 +101,17 @@ impl Conversation {
         idempotency_key: Option<String>,
     ) {
         let number = self.next_number();
-        let (under_way, service) = (self.service.count_report(), self.service.clone());
+        let under_way = self.service.count_report();
         let tasks = AddTasksRequest { tasks: tasks.into_iter().map(work::request_of).collect() };
-        self.awaited.push(Box::pin(async move {
-            let _under_way = under_way;
-            let frame = match service.add_tasks(lane, tasks, idempotency_key).await {
+        let added = self.service.add_tasks(lane, tasks, idempotency_key);
+        self.awaited.push(Box::pin(added.map(move |added| {
+            drop(under_way);
+            let frame = match added {
                 Ok(added) => ServerFrame::Added { request, tasks: added.tasks },
                 Err(problem) => refused(request, &problem),
             };
             Happened::Answered { numbers: number..number + 1, outcome: Ok(vec![frame]) }
-        }));
+        })));
     }
 
     /// The number of something that is reported by itself. What was gathered before goes first, so that its numbers follow each other.
@@ -141,16 +141,16 @@ impl Conversation {
             return enlisted;
         }
         let enlist = Enlist { joined: vec![self.session.0], ..Enlist::default() };
-        let service = self.service.clone();
         let number = self.next_number();
         self.enlisted = Some(number);
-        self.awaited.push(Box::pin(async move {
-            let outcome = match service.propose(Command::Enlist(enlist)).await {
+        let enlisted = self.service.propose(Command::Enlist(enlist));
+        self.awaited.push(Box::pin(enlisted.map(move |enlisted| {
+            let outcome = match enlisted {
                 Ok(_) => Ok(Vec::new()),
                 Err(problem) => Err(Goodbye { code: close_code::AWAY, reason: problem.to_string() }),
             };
             Happened::Answered { numbers: number..number + 1, outcome }
-        }));
+        })));
         number
     }
 }

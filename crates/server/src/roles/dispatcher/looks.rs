@@ -1,4 +1,4 @@
-//! Looks: explanations and the overview, for people who ask why and how much. They change nothing.
+//! Looks: explanations and the overview, for people who ask why and how much. What is handed out does not change by them.
 
 use super::Dispatcher;
 use super::event::{Asker, DispatcherStatus};

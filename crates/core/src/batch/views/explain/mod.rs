@@ -233,14 +233,15 @@ pub(in crate::batch) struct Elsewhere {
 impl Views {
     /// What a plan would give next, and why. The views of the plan must be built; `name` says which chunk of a slot goes first.
     pub(in crate::batch) fn explain(
-        &self,
+        &mut self,
         plan: PlanId,
         mut chance: Seeded,
         elsewhere: Elsewhere,
         name: impl Fn(u32) -> ChunkName,
     ) -> Option<Explanation> {
-        let strategy = &self.plans.get(&plan)?.strategy;
+        self.settle(plan);
         let found = self.pick(plan, &mut chance);
+        let strategy = &self.plans.get(&plan)?.strategy;
         let look = parts::Look::new(self, plan, found);
         Some(Explanation {
             next: found.map(|found| name(found.slot)),
@@ -252,10 +253,11 @@ impl Views {
 
     /// Why a submission is or is not handed out by a plan. The views of the plan must be built.
     pub(in crate::batch) fn explain_submission(
-        &self,
+        &mut self,
         plan: PlanId,
         subject: Subject<'_>,
     ) -> Option<SubmissionSeen> {
+        self.settle(plan);
         // Which submission chance would pick makes no difference to where it picks.
         let found = self.pick(plan, &mut Seeded::new(0));
         let strategy = &self.plans.get(&plan)?.strategy;
