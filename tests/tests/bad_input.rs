@@ -315,6 +315,25 @@ async fn two_thousand_slow_senders_are_closed_and_the_server_stays_healthy_throu
 }
 
 #[tokio::test]
+async fn an_idle_connection_outlives_the_time_for_a_head_and_a_head_that_stops_halfway_does_not() {
+    const HEAD_TIMEOUT: Duration = Duration::from_millis(300);
+    let server = Here::start(|config| config.header_timeout_ms = HEAD_TIMEOUT.as_millis() as u64).await;
+    let mut stream = TcpStream::connect(server.address()).await.unwrap();
+    for _ in 0..2 {
+        stream.write_all(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+        let mut answer = [0; 15];
+        stream.read_exact(&mut answer).await.expect("the connection is open");
+        assert_eq!(&answer, b"HTTP/1.1 200 OK");
+        let rest = tokio::time::timeout(HEAD_TIMEOUT * 3, stream.read_to_end(&mut Vec::new())).await;
+        assert!(rest.is_err(), "an idle connection stays open");
+    }
+    stream.write_all(b"GET /health HTTP/1.1\r\nhost: ").await.unwrap();
+    let closed = tokio::time::timeout(Duration::from_secs(30), stream.read_to_end(&mut Vec::new())).await;
+    closed.expect("a head that stops halfway ends the connection").ok();
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn a_server_with_a_token_lets_nobody_in_without_it() {
     let server = Here::start(|config| config.token = Some("a-long-and-secret-token".into())).await;
     let shown = |token: &str| {

@@ -64,9 +64,9 @@ async fn many_reserves_at_once_block_nobody_and_nothing_stays_reserved_by_nobody
     const CONSUMERS: u32 = 600;
     let server = Here::start(|config| config.grace_ms = 50).await;
     server.submit(json!({"chunks": CONSUMERS})).await;
-    let mut sockets = Vec::new();
+    let (client, mut sockets) = (Client::new(&server.url("")).unwrap(), Vec::new());
     for nth in 0..CONSUMERS {
-        sockets.push(socket(&server, &nth.to_string()).await);
+        sockets.push(ConsumeSocket::connect(&client, &nth.to_string(), None).await.unwrap().0);
     }
     for socket in &mut sockets {
         socket.send(&reserve(1, 1)).await.unwrap();

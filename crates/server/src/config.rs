@@ -26,8 +26,10 @@ pub struct Config {
     pub heartbeat_ms: u64,
     /// A session outlives its connection this long.
     pub grace_ms: u64,
-    /// A request's head must arrive within this time, and an idle connection is closed after it.
+    /// A request's head must arrive within this time.
     pub header_timeout_ms: u64,
+    /// A connection is closed when it is idle for so long; longer than clients keep theirs, which is 90 s in most.
+    pub keep_alive_ms: u64,
     /// A request's body must arrive within this time; of an object, each next piece.
     pub body_timeout_ms: u64,
     /// At a stop, consumers have this long to report what they work on.
@@ -53,6 +55,7 @@ impl Default for Config {
             heartbeat_ms: 10_000,
             grace_ms: 30_000,
             header_timeout_ms: 15_000,
+            keep_alive_ms: 120_000,
             body_timeout_ms: 30_000,
             drain_ms: 5_000,
             connections_max: 30_000,
@@ -98,7 +101,10 @@ impl Config {
                 format!("`object_bytes_max` is 1 to {OBJECT_BYTES_MAX_MAX}, which is 64 GiB"),
             ),
             (self.heartbeat_ms < 100, "`heartbeat_ms` is at least 100".into()),
-            (self.header_timeout_ms == 0 || self.body_timeout_ms == 0, "timeouts are at least 1 ms".into()),
+            (
+                [self.header_timeout_ms, self.keep_alive_ms, self.body_timeout_ms].contains(&0),
+                "timeouts are at least 1 ms".into(),
+            ),
             (self.connections_max == 0, "`connections_max` is at least 1".into()),
             (self.checkpoint_every_entries == 0, "`checkpoint_every_entries` is at least 1".into()),
         ];

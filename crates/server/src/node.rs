@@ -121,6 +121,7 @@ impl Node {
 
         let accept = AcceptOptions {
             header_timeout: Duration::from_millis(config.header_timeout_ms),
+            keep_alive: Duration::from_millis(config.keep_alive_ms),
             connections_max: config.connections_max,
         };
         let service = Service::new(config, clock, order, roles, objects);

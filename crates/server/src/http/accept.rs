@@ -2,18 +2,20 @@
 //! ever.
 //!
 //! Invariants
-//! - A connection whose request's head is not complete in time is closed.
+//! - A connection whose request's head is not complete in time is closed, and one that is idle for long.
 //! - There are never more connections than the limit.
 //! - At a stop, requests under way are answered before their connections end.
 //! - A connection that begins with a consumer's request stays on one of the consumers' threads. That is for speed only: a
 //!   consumer that comes by another way, or with its first words in pieces, is served as well.
 
+use super::heads::{HeadsInTime, RequestCount};
 use crate::threads::{ConsumerThreads, Seat};
 use axum::Router;
-use hyper::Request;
+use futures_util::FutureExt;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
+use hyper::{Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use std::io;
@@ -33,8 +35,10 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How the loop treats connections.
 #[derive(Debug, Clone, Copy)]
 pub struct AcceptOptions {
-    /// A request's head must arrive within this time; an idle connection is closed after it.
+    /// A request's head must arrive within this time, and the first bytes of a new connection.
     pub header_timeout: Duration,
+    /// A connection is closed when it is idle for so long.
+    pub keep_alive: Duration,
     /// Connections at the same time.
     pub connections_max: usize,
 }
@@ -138,13 +142,24 @@ impl Serving {
         }
         let place = ConnectionPlace { _permit: permit, _seat: seat };
         let router = TowerToHyperService::new(router);
+        let requests = RequestCount::default();
+        let stream = HeadsInTime::new(stream, options.header_timeout, requests.clone());
         let with_place = service_fn(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(place.clone());
-            router.call(request)
+            requests.begin();
+            let requests = requests.clone();
+            router.call(request).inspect(move |answer| {
+                let is_over =
+                    answer.as_ref().map_or(true, |it| it.status() != StatusCode::SWITCHING_PROTOCOLS);
+                if is_over {
+                    requests.end();
+                }
+            })
         });
         let serving = http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(options.header_timeout)
+            // It runs from the end of the last answer: the head's own time is kept by the stream.
+            .header_read_timeout(options.keep_alive)
             .max_buf_size(HEAD_BYTES_MAX)
             .serve_connection(TokioIo::new(stream), with_place)
             .with_upgrades();

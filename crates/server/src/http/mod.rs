@@ -7,6 +7,7 @@ mod branches;
 mod events;
 mod explain;
 mod extract;
+mod heads;
 mod lanes;
 mod objects;
 mod overview;
