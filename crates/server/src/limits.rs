@@ -41,8 +41,11 @@ pub const RESERVES_PER_SESSION_MAX: usize = 64;
 /// Reports of one session that may be on their way through the log; then the session is not read until some are answered.
 pub const REPORTS_PER_SESSION_MAX: usize = 256;
 
-/// Memory for what is said of submissions that are being handed out: 60,000 of them with a few fields each.
-pub const ABOUTS_AT_HAND_BYTES_MAX: u64 = 32 * 1_024 * 1_024;
+/// Memory for what is said of running submissions: 700,000 of them with a few fields each, 100 bytes for each of a million.
+pub const ABOUTS_AT_HAND_BYTES_MAX: u64 = 96 * 1_024 * 1_024;
+
+/// So much of it is filled before anybody asks.
+pub const ABOUTS_BROUGHT_BYTES_MAX: u64 = ABOUTS_AT_HAND_BYTES_MAX / 8 * 7;
 
 /// What the frames of one reserve carry, apart from chunks' names: tasks of 256 KiB each would fill the memory by the thousand.
 pub const RESERVE_WORK_BYTES_MAX: usize = 8 * 1_024 * 1_024;

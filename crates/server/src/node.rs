@@ -6,7 +6,7 @@ use crate::http;
 use crate::http::accept::AcceptOptions;
 use crate::metrics;
 use crate::roles::dispatcher::{Dispatcher, DispatcherHandle, Event, Note};
-use crate::roles::{Roles, clerk, committer};
+use crate::roles::{Roles, clerk, committer, librarian};
 use crate::service::Service;
 use crate::threads::{ConsumerThreads, OwnThread};
 use std::collections::BTreeMap;
@@ -130,6 +130,7 @@ impl Node {
             tokio::spawn(take_notes(service.clone(), notes)),
             tokio::spawn(clerk::run(service.clone(), errands)),
             commit_thread.spawn(committer::run(service.clone(), commits)),
+            commit_thread.spawn(librarian::run(service.clone())),
         ];
         let router = http::router(service.clone());
         let consumers = Arc::new(ConsumerThreads::start().map_err(NodeFault::Thread)?);

@@ -301,9 +301,8 @@ impl Conversation {
                 self.reserves -= 1;
                 let chunks: usize = hand_outs.iter().map(|it| it.chunks.len()).sum();
                 metrics::RESERVED_CHUNKS.increment(chunks as u64);
-                for frame in work::frames_of(&self.service, request, &hand_outs) {
-                    self.say(&frame);
-                }
+                let frames = work::frames_of(&self.service, request, &hand_outs);
+                self.unwritten.extend(frames.into_iter().map(|frame| Message::Binary(frame.into())));
             }
             ToSession::Refused { request, problem } => {
                 self.reserves -= 1;

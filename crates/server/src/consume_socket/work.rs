@@ -3,43 +3,44 @@
 
 use crate::limits::{RESERVE_WORK_BYTES_MAX, WORK_FRAME_BYTES};
 use crate::service::Service;
-use crate::service::abouts::about_bytes;
+use crate::service::abouts::About;
 use crate::service::lanes::TaskToDo;
-use minicbor::bytes::ByteVec;
+use minicbor::Encoder;
+use std::convert::Infallible;
 use windlass_api::blob::Blob;
-use windlass_api::frames::{ServerFrame, TaskOf, TaskToAdd, WorkChunk, WorkOf};
+use windlass_api::frames::{TaskOf, TaskToAdd, WorkChunk, WorkOf};
 use windlass_api::lanes::TaskRequest;
 use windlass_core::batch::reserver::HandOut;
-use windlass_core::batch::submissions::{Input, Metadata};
+use windlass_core::batch::submissions::Metadata;
 use windlass_core::ids::ChunkName;
 use windlass_core::lanes::tasks::Payload;
 
-/// One or several frames of work, each of bounded size. What would be too much for one reserve goes back unharmed.
-pub(super) fn frames_of(service: &Service, request: u64, hand_outs: &[HandOut]) -> Vec<ServerFrame> {
-    let (mut frames, mut work, mut bytes) = (Vec::new(), Vec::new(), 0);
-    let (mut bytes_in_all, mut too_much) = (0, Vec::new());
+/// One or several frames of work, each of bounded size, as their bytes. What would be too much for one reserve goes back unharmed.
+pub(super) fn frames_of(service: &Service, request: u64, hand_outs: &[HandOut]) -> Vec<Vec<u8>> {
+    let (mut frames, mut frame, mut bytes_in_all, mut too_much) =
+        (Vec::new(), WorkFrame::default(), 0, Vec::new());
     for (nth, hand_out) in hand_outs.iter().enumerate() {
         if bytes_in_all > RESERVE_WORK_BYTES_MAX {
             let name = |chunk| ChunkName { submission: hand_out.submission, chunk };
             too_much.extend(hand_out.chunks.iter().map(|(chunk, token)| (name(*chunk), *token)));
             continue;
         }
-        let of = match hand_out.is_of_task() {
-            true => work_of_task(service, hand_out),
-            false => Some(work_of_submission(service, hand_out)),
+        bytes_in_all += match hand_out.is_of_task() {
+            true => work_of_task(service, hand_out).map_or(0, |(work, bytes)| {
+                frame.push(&work);
+                bytes
+            }),
+            false => service.abouts().look(service.order(), hand_out.submission, |about| {
+                frame.push_chunks(hand_out, about);
+                about.bytes()
+            }),
         };
-        if let Some((of, of_bytes)) = of {
-            bytes += of_bytes + 24 * hand_out.chunks.len();
-            bytes_in_all += of_bytes;
-            work.push(of);
-        }
         let more = nth + 1 < hand_outs.len();
-        if bytes > WORK_FRAME_BYTES && more {
-            frames.push(ServerFrame::Work { request, more, work: std::mem::take(&mut work) });
-            bytes = 0;
+        if frame.work.len() > WORK_FRAME_BYTES && more {
+            frames.push(std::mem::take(&mut frame).finish(request, more));
         }
     }
-    frames.push(ServerFrame::Work { request, more: false, work });
+    frames.push(frame.finish(request, false));
     if !too_much.is_empty() {
         // Nobody waits for the verdicts: each of these was handed out a moment ago.
         drop(service.release(too_much));
@@ -47,25 +48,58 @@ pub(super) fn frames_of(service: &Service, request: u64, hand_outs: &[HandOut]) 
     frames
 }
 
-fn work_of_submission(service: &Service, hand_out: &HandOut) -> (WorkOf, usize) {
-    let about = service.abouts().get(service.order(), hand_out.submission);
-    let work = WorkOf {
-        submission: hand_out.submission,
-        prefix: match &about.input {
-            Input::Prefix(prefix) => Some(prefix.clone()),
-            Input::Nowhere | Input::Inline(_) => None,
-        },
-        payload: match &about.input {
-            Input::Inline(payload) => Some(payload.clone()),
-            Input::Nowhere | Input::Prefix(_) => None,
-        },
-        opaque: (!about.opaque.is_empty()).then(|| ByteVec::from(about.opaque.to_vec())),
-        metadata: about.metadata.clone(),
-        chunks: chunks_of(hand_out),
-        task: None,
-        branch: about.output.as_ref().map(|rule| rule.branch.clone()),
-    };
-    (work, about_bytes(&about))
+/// A [`ServerFrame::Work`](windlass_api::frames::ServerFrame::Work) in the making, with the bytes that one has: what is said of a
+/// submission is kept as it stands in a frame, and is only copied.
+#[derive(Debug, Default)]
+struct WorkFrame {
+    count: u64,
+    /// A [`WorkOf`] after the other.
+    work: Vec<u8>,
+}
+
+type Encoded = Result<(), minicbor::encode::Error<Infallible>>;
+
+impl WorkFrame {
+    fn push(&mut self, work: &WorkOf) {
+        self.count += 1;
+        minicbor::encode(work, &mut self.work).expect("encoding into memory does not fail");
+    }
+
+    fn push_chunks(&mut self, HandOut { submission, chunks }: &HandOut, about: &About) {
+        self.count += 1;
+        self.work.reserve(about.encoded_fields().len() + 24 * chunks.len() + 16);
+        let mut out = Encoder::new(&mut self.work);
+        let mut encode = || -> Encoded {
+            // Up to the last field that says something: the chunks, or the branch.
+            out.array(if about.branch().is_some() { 8 } else { 6 })?.encode(submission)?;
+            out.writer_mut().extend_from_slice(about.encoded_fields());
+            out.array(chunks.len() as u64)?;
+            for (chunk, token) in chunks {
+                out.encode(WorkChunk::new(*chunk, *token))?;
+            }
+            if let Some(branch) = about.branch() {
+                out.null()?.str(branch)?;
+            }
+            Ok(())
+        };
+        encode().expect("encoding into memory does not fail");
+    }
+
+    fn finish(self, request: u64, more: bool) -> Vec<u8> {
+        /// The heads and numbers before the work.
+        const HEAD_BYTES_MAX: usize = 24;
+        /// The number of the frame's kind.
+        const WORK: u32 = 2;
+        let mut out = Encoder::new(Vec::with_capacity(HEAD_BYTES_MAX + self.work.len()));
+        let mut encode = || -> Encoded {
+            out.array(2)?.u32(WORK)?.array(3)?.u64(request)?.bool(more)?.array(self.count)?;
+            Ok(())
+        };
+        encode().expect("encoding into memory does not fail");
+        let mut frame = out.into_writer();
+        frame.extend_from_slice(&self.work);
+        frame
+    }
 }
 
 /// None for a task that is done meanwhile, by a consumer that was thought lost.
@@ -107,4 +141,74 @@ pub(super) fn request_of(task: TaskToAdd) -> TaskRequest {
 
 fn chunks_of(hand_out: &HandOut) -> Vec<WorkChunk> {
     hand_out.chunks.iter().map(|(chunk, token)| WorkChunk::new(*chunk, *token)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use windlass_api::frames::{self, ServerFrame};
+    use windlass_core::batch::submissions::{Input, Submit};
+    use windlass_core::batch::tokens::AttemptToken;
+    use windlass_core::branches::outputs::{OnChunkFailure, OutputMode, OutputRule};
+    use windlass_core::branches::verify::Verify;
+    use windlass_core::ids::{Attempt, ChunkIndex, Epoch, SubmissionId};
+
+    #[test]
+    fn frames_have_the_bytes_of_frames_whatever_is_said_of_their_submissions() {
+        let submission = SubmissionId::from_u64(1 << 40).expect("it is an id");
+        let name = ChunkName { submission, chunk: ChunkIndex(7) };
+        let token = AttemptToken::new(&[5; 16], name, Attempt { epoch: Epoch(3), nth: 1 });
+        let hand_out = HandOut { submission, chunks: vec![(ChunkIndex(7), token), (ChunkIndex(1 << 33), token)] };
+        let chunks = chunks_of(&hand_out);
+        let metadata: Metadata = [("company".to_owned(), 7_i64.into()), ("mode".to_owned(), "x".into())].into();
+        let plain = WorkOf {
+            submission,
+            prefix: None,
+            payload: None,
+            opaque: None,
+            metadata: Metadata::default(),
+            chunks,
+            task: None,
+            branch: None,
+        };
+        let submit = Submit::new(9);
+        let said = [
+            (submit.clone(), plain.clone()),
+            (
+                Submit { input: Input::Prefix("in/7".into()), metadata: metadata.clone(), ..submit.clone() },
+                WorkOf { prefix: Some("in/7".into()), metadata, ..plain.clone() },
+            ),
+            (
+                Submit {
+                    input: Input::Inline(vec![1, 2].into()),
+                    opaque: vec![3].into(),
+                    output: Some(OutputRule {
+                        branch: "main".into(),
+                        mode: OutputMode::Append,
+                        on_chunk_failure: OnChunkFailure::default(),
+                        verify: Verify::default(),
+                    }),
+                    ..submit
+                },
+                WorkOf {
+                    payload: Some(vec![1, 2].into()),
+                    opaque: Some(vec![3].into()),
+                    branch: Some("main".into()),
+                    ..plain.clone()
+                },
+            ),
+        ];
+        let task = TaskOf { lane: "emails".into(), key: "a".into(), object: None };
+        let task = WorkOf { task: Some(task), payload: Some(vec![4].into()), ..plain };
+        let mut frame = WorkFrame::default();
+        let mut work = Vec::new();
+        for (submit, of) in said {
+            frame.push_chunks(&hand_out, &About::of(&submit));
+            work.push(of);
+        }
+        frame.push(&task);
+        work.push(task);
+        let bytes = frame.finish(1_000, true);
+        assert_eq!(bytes, frames::encode(&ServerFrame::Work { request: 1_000, more: true, work }));
+    }
 }

@@ -4,13 +4,13 @@ pub mod announcer;
 pub(crate) mod clerk;
 pub mod committer;
 pub mod dispatcher;
+pub(crate) mod librarian;
 
 use crate::service::abouts::Abouts;
 use announcer::Announcer;
 use committer::CommitDesk;
 use dispatcher::{DispatcherHandle, Event};
 use std::sync::RwLock;
-use windlass_core::entry::Effect;
 use windlass_order::RoleEvent;
 
 /// Those who are told what was applied, before whoever waits for it is answered: a caller that hears of its submission can
@@ -60,11 +60,7 @@ impl Roles {
             }
             RoleEvent::Effects { at, effects } => {
                 // Before the Dispatcher hears of it: what it hands out from there on goes out with what is said now.
-                for effect in &effects {
-                    if let Effect::Changed { submission, .. } = effect {
-                        self.abouts.forget(*submission);
-                    }
-                }
+                self.abouts.tell(&effects);
                 self.announcer.announce(&effects);
                 self.commit_desk.tell(&effects);
                 Event::Effects { at, effects }

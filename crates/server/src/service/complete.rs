@@ -114,8 +114,8 @@ impl Service {
             return Some((Verdict::OutputTooLarge, reason));
         }
         done.entries.as_ref()?;
-        let has_branch =
-            !done.attempt.is_of_task() && self.abouts().get(self.order(), submission).output.is_some();
+        let has_branch = !done.attempt.is_of_task()
+            && self.abouts().look(self.order(), submission, |about| about.branch().is_some());
         let no_branch =
             || (!has_branch).then(|| "there is no output branch that these outputs could go to".to_owned());
         let problem = no_branch().or_else(|| problem_of_outputs(submission, done))?;

@@ -1,7 +1,7 @@
 //! The batch room's verbs on chunks: reserve, complete, fail, extend, release, re-assert.
 
 use super::Service;
-use super::abouts::about_bytes;
+use super::abouts::{About, AboutFields};
 use super::batch::unexpected;
 use super::lanes::TaskToDo;
 use crate::limits::{LEASE_COVER_MS, LEASE_MS_MAX, LEASE_MS_MIN, RESERVE_ANSWER_BYTES, RESERVE_WAIT_MS_MAX};
@@ -21,7 +21,7 @@ use windlass_api::problem::{Problem, ProblemCode};
 use windlass_core::batch::reserver::{HandOut, SessionId, Standing};
 use windlass_core::batch::roster::Enlist;
 use windlass_core::batch::strategy::Strategy;
-use windlass_core::batch::submissions::{Input, Metadata, Submit};
+use windlass_core::batch::submissions::Metadata;
 use windlass_core::batch::tokens::AttemptToken;
 use windlass_core::branches::outputs::OutputEntry;
 use windlass_core::entry::{Command, Fail, FailedAttempt, Outcome, Output, Settled};
@@ -128,7 +128,7 @@ impl Service {
                     Some(to_do) => Said::OfTask(to_do),
                     None => continue,
                 },
-                false => Said::OfSubmission(self.abouts().get(self.order(), *submission)),
+                false => Said::OfSubmission(self.abouts().look(self.order(), *submission, About::clone)),
             };
             for (chunk, token) in chunks {
                 bytes += said.bytes();
@@ -296,14 +296,14 @@ fn cut_reason(mut reason: String) -> String {
 
 /// What a consumer is told of what it got.
 enum Said {
-    OfSubmission(Arc<Submit>),
+    OfSubmission(About),
     OfTask(TaskToDo),
 }
 
 impl Said {
     fn bytes(&self) -> usize {
         match self {
-            Said::OfSubmission(about) => about_bytes(about),
+            Said::OfSubmission(about) => about.bytes(),
             Said::OfTask(to_do) => 64 + to_do.key.len() + to_do.payload.bytes(),
         }
     }
@@ -332,14 +332,12 @@ fn reservation_of(
     };
     match said {
         Said::OfSubmission(about) => {
-            (info.input_key, info.payload) = match &about.input {
-                Input::Nowhere => (None, None),
-                Input::Prefix(prefix) => (Some(input_key(prefix, chunk)), None),
-                Input::Inline(payload) => (None, Some(Blob(payload.to_vec()))),
-            };
-            info.opaque = (!about.opaque.is_empty()).then(|| Blob(about.opaque.to_vec()));
-            info.metadata = about.metadata.clone();
-            info.output_branch = about.output.as_ref().map(|rule| rule.branch.clone());
+            let AboutFields { prefix, payload, opaque, metadata } = about.fields();
+            info.input_key = prefix.map(|prefix| input_key(&prefix, chunk));
+            info.payload = payload.map(|payload| Blob(payload.into()));
+            info.opaque = opaque.map(|opaque| Blob(opaque.into()));
+            info.metadata = metadata;
+            info.output_branch = about.branch().map(str::to_owned);
         }
         Said::OfTask(TaskToDo { lane, key, payload }) => {
             (info.lane, info.key) = (Some(lane.clone()), Some(key.clone()));
