@@ -100,19 +100,37 @@ impl Shares {
 
     /// Changes what is known of a key.
     pub(super) fn change(&mut self, virtual_time: u64, key: &str, change: impl FnOnce(&mut KeyRow)) {
-        let (key, mut row) = match self.keys.get_key_value(key) {
-            Some((key, row)) => (key.clone(), *row),
-            None => (key.into(), KeyRow::default()),
-        };
-        if row.waiting == 0 {
-            self.idle.remove(&(row.finish, key.clone()));
+        if !self.changed.contains(key) {
+            self.changed.insert(key.into());
         }
-        self.weight -= row.share();
+        // The usual case: a key with tasks, before and after.
+        if let Some(row) = self.keys.get_mut(key)
+            && row.waiting > 0
+        {
+            self.weight -= row.share();
+            change(row);
+            self.weight += row.share();
+            if row.waiting == 0 {
+                let row = *row;
+                self.rest(virtual_time, key.into(), row);
+            }
+            return;
+        }
+        let key: Box<str> = key.into();
+        let mut row = self.keys.get(&key).copied().unwrap_or_default();
+        self.idle.remove(&(row.finish, key.clone()));
         change(&mut row);
         self.weight += row.share();
         if row.waiting > 0 {
-            self.keys.insert(key.clone(), row);
-        } else if row.finish > virtual_time {
+            self.keys.insert(key, row);
+        } else {
+            self.rest(virtual_time, key, row);
+        }
+    }
+
+    /// Keeps what is known of a key without tasks as long as it says something.
+    fn rest(&mut self, virtual_time: u64, key: Box<str>, row: KeyRow) {
+        if row.finish > virtual_time {
             self.idle.insert((row.finish, key.clone()));
             self.keys.insert(key.clone(), row);
             // Not this one: it may be about to get a task.
@@ -123,9 +141,8 @@ impl Shares {
                 self.forget(nearest.1);
             }
         } else {
-            self.forget(key.clone());
+            self.forget(key);
         }
-        self.changed.insert(key);
     }
 
     /// The virtual time has moved on: keys whose finish tags say nothing any more are forgotten.

@@ -158,9 +158,11 @@ mod tests {
         let submission = SubmissionId::from_u64(1 << 40).expect("it is an id");
         let name = ChunkName { submission, chunk: ChunkIndex(7) };
         let token = AttemptToken::new(&[5; 16], name, Attempt { epoch: Epoch(3), nth: 1 });
-        let hand_out = HandOut { submission, chunks: vec![(ChunkIndex(7), token), (ChunkIndex(1 << 33), token)] };
+        let hand_out =
+            HandOut { submission, chunks: vec![(ChunkIndex(7), token), (ChunkIndex(1 << 33), token)] };
         let chunks = chunks_of(&hand_out);
-        let metadata: Metadata = [("company".to_owned(), 7_i64.into()), ("mode".to_owned(), "x".into())].into();
+        let metadata: Metadata =
+            [("company".to_owned(), 7_i64.into()), ("mode".to_owned(), "x".into())].into();
         let plain = WorkOf {
             submission,
             prefix: None,

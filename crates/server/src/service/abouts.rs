@@ -266,10 +266,9 @@ fn abouts_of(rows: &CommittedRows, ids: &BTreeSet<SubmissionId>) -> Vec<(Submiss
 
 impl Default for AtHand {
     fn default() -> AtHand {
-        /// One with a few short fields; the cache only plans by it.
-        const USUAL_BYTES: u64 = 160;
-        let items = usize::try_from(ABOUTS_AT_HAND_BYTES_MAX / USUAL_BYTES).expect("they fit into memory");
-        let abouts = Cache::with_weighter(items, ABOUTS_AT_HAND_BYTES_MAX, Bytes);
+        /// The cache begins with places for so many, and makes more as it needs them.
+        const AT_FIRST: usize = 4_096;
+        let abouts = Cache::with_weighter(AT_FIRST, ABOUTS_AT_HAND_BYTES_MAX, Bytes);
         AtHand { abouts, forgotten: 0, looked_after: 0, met: None }
     }
 }
@@ -280,9 +279,10 @@ struct Bytes;
 
 impl Weighter<SubmissionId, About> for Bytes {
     fn weight(&self, _: &SubmissionId, about: &About) -> u64 {
-        /// Its place in the cache, and what the allocator rounds up to.
-        const PLACE_BYTES: usize = 32;
-        (PLACE_BYTES + about.bytes()) as u64
+        /// Its place in the cache.
+        const PLACE_BYTES: usize = 64;
+        let branch_bytes = about.branch().map_or(0, str::len);
+        (PLACE_BYTES + about.fields.len() + branch_bytes) as u64
     }
 }
 
@@ -367,7 +367,8 @@ mod tests {
     #[test]
     fn what_is_brought_is_at_hand_unless_something_was_forgotten_meanwhile() {
         let abouts = Abouts::default();
-        let brought = |byte| vec![(id(1), About::of(&with_opaque(byte))), (id(2), About::of(&with_opaque(byte)))];
+        let brought =
+            |byte| vec![(id(1), About::of(&with_opaque(byte))), (id(2), About::of(&with_opaque(byte)))];
         let forgotten = abouts.lock().forgotten;
         abouts.forget(id(1));
         abouts.keep(forgotten, id(2), brought(1));
@@ -386,15 +387,13 @@ mod tests {
     #[test]
     fn an_about_says_what_the_producer_said() {
         let metadata: Metadata = [("company".to_owned(), 7_i64.into())].into();
-        let submit = Submit {
-            input: Input::Prefix("in/7".into()),
-            metadata: metadata.clone(),
-            ..Submit::new(3)
-        };
+        let submit =
+            Submit { input: Input::Prefix("in/7".into()), metadata: metadata.clone(), ..Submit::new(3) };
         let about = About::of(&submit);
         let fields = AboutFields { prefix: Some("in/7".into()), payload: None, opaque: None, metadata };
         assert_eq!((about.fields(), about.branch()), (fields, None));
-        let inline = About::of(&Submit { input: Input::Inline(vec![1, 2].into()), ..with_opaque(9) }).fields();
+        let inline =
+            About::of(&Submit { input: Input::Inline(vec![1, 2].into()), ..with_opaque(9) }).fields();
         assert_eq!((inline.payload, inline.opaque), (Some(vec![1, 2].into()), Some(vec![9].into())));
     }
 }

@@ -2,7 +2,6 @@
 //!
 //! The checks stand in the order in which the heads of `values.rs`, `mod.rs`, `books.rs` and `view.rs` list them.
 
-use super::piles::Sorted;
 use super::tracks::Step;
 use super::view::{Candidate, Known, NOWHERE, Node, Pile, ROOT, Shown, View};
 use super::{ViewId, Views, groups_of};
@@ -251,7 +250,11 @@ fn check_leaf(view: &View, place: u32, leaf: &Leaf<'_>) {
     match &node.pile {
         Pile::Headed(pile) => {
             let expected = leaf.values().map(|it| (order.head(it.id, it.priority), it.slot));
-            assert_eq!(in_order(pile), expected.collect(), "a leaf has its submissions in their order");
+            assert_eq!(
+                in_order(pile.iter()),
+                expected.collect(),
+                "a leaf has its submissions in their order"
+            );
         }
         Pile::Weighted(pile) => {
             let expected = leaf.values().map(|it| (it.slot, it.weight));
@@ -283,7 +286,11 @@ fn check_branch(view: &View, place: u32) {
                 Shown::Key(key) => (key, child),
                 Shown::Weight(_) => panic!("a child shows what its parent goes by"),
             });
-            assert_eq!(in_order(pile), expected.collect(), "a pile has the children that show something");
+            assert_eq!(
+                in_order(pile.iter()),
+                expected.collect(),
+                "a pile has the children that show something"
+            );
         }
         Pile::Weighted(pile) => {
             let held: BTreeMap<u32, u64> = pile.iter().map(|(weight, child)| (child, weight)).collect();
@@ -309,8 +316,8 @@ fn check_branch(view: &View, place: u32) {
     }
 }
 
-fn in_order<K: Ord + Copy>(pile: &Sorted<K>) -> BTreeSet<(K, u32)> {
-    let all: Vec<(K, u32)> = pile.iter().collect();
+fn in_order<K: Ord + Copy>(pile: impl Iterator<Item = (K, u32)>) -> BTreeSet<(K, u32)> {
+    let all: Vec<(K, u32)> = pile.collect();
     assert!(all.is_sorted(), "a pile is in order");
     all.into_iter().collect()
 }

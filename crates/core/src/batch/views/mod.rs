@@ -5,7 +5,7 @@
 //! them (there are few) and those that select one of its values, and no others.
 //!
 //! Reading order: `shape.rs` (what a strategy comes down to), `tracks.rs` (its fields, limits and turns), `books.rs` (who
-//! has had how much), `piles.rs` and `places.rs`, `view.rs`, `pick.rs`; then `explain/` (what a strategy would give, and why)
+//! has had how much), `piles.rs`, `keys.rs` and `places.rs`, `view.rs`, `pick.rs`; then `explain/` (what a strategy would give, and why)
 //! and `overview.rs`.
 //!
 //! Invariants
@@ -15,6 +15,7 @@
 pub(super) mod audit;
 mod books;
 pub mod explain;
+mod keys;
 pub mod overview;
 mod pick;
 mod piles;

@@ -3,8 +3,8 @@
 //! A saturated value that is not blocked yet is blocked wherever it stands when a pick comes to it, and the pick begins anew.
 //! By chance, that leaves the others as likely as if it had been blocked before.
 
-use super::piles::Sorted;
-use super::view::{Key, Known, Pile, ROOT, View};
+use super::keys::Keyed;
+use super::view::{Known, Pile, ROOT, View};
 use crate::batch::values::ValueId;
 use crate::seeded::Seeded;
 
@@ -60,15 +60,17 @@ impl View {
 
     /// The child with the smallest key. Several have the same one only if chance decides, each with parts of the same
     /// turn: then they are picked in proportion to those.
-    fn pick_among_equals(&self, pile: &Sorted<Key>, chance: &mut Seeded) -> Option<u32> {
-        let (key, first) = pile.first()?;
-        let equals: Vec<u32> = pile.iter().take_while(|it| it.0 == key).map(|it| it.1).collect();
-        if equals.len() == 1 {
+    fn pick_among_equals(&self, pile: &Keyed, chance: &mut Seeded) -> Option<u32> {
+        let (_, first) = pile.first()?;
+        let mut equals = 0;
+        pile.each_first(|_| equals += 1);
+        if equals == 1 {
             return Some(first);
         }
-        let weights: Vec<u64> = equals.iter().map(|child| self.weight_of_best(*child)).collect();
-        let mut point = chance.below(weights.iter().sum());
-        for (child, weight) in equals.into_iter().zip(weights) {
+        let mut weighed = Vec::with_capacity(equals);
+        pile.each_first(|child| weighed.push((child, self.weight_of_best(child))));
+        let mut point = chance.below(weighed.iter().map(|it| it.1).sum());
+        for (child, weight) in weighed {
             if point < weight {
                 return Some(child);
             }
@@ -82,8 +84,9 @@ impl View {
             Pile::Weighted(pile) => pile.total(),
             Pile::Headed(_) => 1,
             Pile::Keyed(pile) => {
-                let Some((key, _)) = pile.first() else { return 0 };
-                pile.iter().take_while(|it| it.0 == key).map(|it| self.weight_of_best(it.1)).sum()
+                let mut sum = 0;
+                pile.each_first(|child| sum += self.weight_of_best(child));
+                sum
             }
         }
     }

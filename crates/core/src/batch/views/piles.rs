@@ -59,6 +59,16 @@ impl<K: Ord + Copy> Sorted<K> {
         }
     }
 
+    /// All elements that have the smallest key.
+    pub(super) fn each_first(&self, each: impl FnMut(u32)) {
+        let Some((first, _)) = self.first() else { return };
+        let is_first = |it: &&(K, u32)| it.0 == first;
+        match self {
+            Sorted::Few(few) => few.iter().take_while(is_first).map(|it| it.1).for_each(each),
+            Sorted::Many(many) => many.iter().take_while(is_first).map(|it| it.1).for_each(each),
+        }
+    }
+
     pub(super) fn iter(&self) -> Box<dyn Iterator<Item = (K, u32)> + '_> {
         match self {
             Sorted::Few(few) => Box::new(few.iter().copied()),

@@ -4,6 +4,7 @@
 //! few places. Turns keep their order, since the outer one decides before the inner one.
 
 use super::books::{BookId, Books, NOBODY, Seat};
+use super::keys::Parts;
 use super::shape::{Order, Part, Path, Share, Tail};
 use crate::batch::strategy::Max;
 use crate::batch::values::{FewValues, FieldId, ValueId, Values};
@@ -90,6 +91,22 @@ impl Max {
             Max::Count(count) => u64::from(count),
             Max::Percent(percent) => (consumers * u64::from(percent)).div_ceil(100).max(1),
         }
+    }
+}
+
+/// What the keys of a view with these tracks consist of.
+pub(super) fn parts(tracks: &[Track]) -> Parts {
+    let turn_of = |step: &Step| match step {
+        Step::Group(group) => group.fair.map(|fair| fair.turn),
+        Step::Alternative { turn, .. } => Some(*turn),
+    };
+    let steps = tracks.iter().flat_map(|track| &track.steps);
+    if steps.filter_map(turn_of).any(|turn| turn > 0) {
+        Parts::All
+    } else if tracks.iter().all(|track| track.order == Order::Random) {
+        Parts::Turn
+    } else {
+        Parts::TurnAndHead
     }
 }
 

@@ -20,6 +20,7 @@
 //! costs O(p log g) more, and so does that value when it becomes free: a reserve may meet many of them, but each once.
 
 use super::books::{Books, NOBODY, Seat};
+use super::keys::{Key, Keyed, Parts};
 use super::piles::{Sorted, Weighted};
 use super::places::{Place, Places};
 use super::shape::{Order, Path};
@@ -47,17 +48,6 @@ pub(super) struct Known<'a> {
     pub(super) books: &'a Books,
 }
 
-/// One turn in a key: the tag of a value, and what tells it from the others with the same tag: since when it has waited if
-/// it may start at once, its number if not. Of an alternative, only its number.
-pub(super) type Turn = (u64, u64);
-
-/// What orders the children of a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Key {
-    pub(super) turns: [Turn; STRATEGY_TURNS_MAX],
-    pub(super) head: Head,
-}
-
 /// What a node shows its parent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shown {
@@ -68,7 +58,7 @@ pub(super) enum Shown {
 #[derive(Debug)]
 pub(super) enum Pile {
     /// Children by key.
-    Keyed(Sorted<Key>),
+    Keyed(Keyed),
     /// Submissions by their place in the order.
     Headed(Sorted<Head>),
     /// Children or submissions by chance.
@@ -102,6 +92,8 @@ pub(super) const ROOT: u32 = 0;
 pub(super) struct View {
     path: Path,
     tracks: Vec<Track>,
+    /// What its keys consist of.
+    parts: Parts,
     pub(super) nodes: Vec<Node>,
     pub(super) free: Vec<u32>,
     pub(super) children: BTreeMap<(u32, u32), u32>,
@@ -127,6 +119,7 @@ impl View {
         let mut view = View {
             path: path.clone(),
             places: tracks.iter().map(|track| Places::new(track.selects.is_empty())).collect(),
+            parts: tracks::parts(&tracks),
             tracks,
             nodes: Vec::new(),
             free: Vec::new(),
@@ -360,7 +353,7 @@ impl View {
         } else if below.is_empty() {
             Pile::Headed(Sorted::new())
         } else {
-            Pile::Keyed(Sorted::new())
+            Pile::Keyed(Keyed::new(self.parts))
         }
     }
 
@@ -426,7 +419,7 @@ impl View {
         }
         let mut key = match best {
             Shown::Key(key) => key,
-            Shown::Weight(_) => Key { turns: Default::default(), head: (0, 0) },
+            Shown::Weight(_) => Key::default(),
         };
         match &self.tracks[it.track as usize].steps[it.depth as usize - 1] {
             Step::Group(Group { fair: Some(fair), .. }) => {
@@ -444,9 +437,7 @@ impl View {
     pub(super) fn best_of(&self, node: u32) -> Option<Shown> {
         match &self.nodes[node as usize].pile {
             Pile::Keyed(pile) => pile.first().map(|(key, _)| Shown::Key(key)),
-            Pile::Headed(pile) => {
-                pile.first().map(|(head, _)| Shown::Key(Key { turns: Default::default(), head }))
-            }
+            Pile::Headed(pile) => pile.first().map(|(head, _)| Shown::Key(Key { head, ..Key::default() })),
             Pile::Weighted(pile) => (pile.total() > 0).then(|| Shown::Weight(pile.total())),
         }
     }

@@ -3,10 +3,10 @@
 use super::Counted;
 use crate::batch::values::{ValueId, Values};
 use crate::batch::views::books::BookId;
-use crate::batch::views::piles::Sorted;
+use crate::batch::views::keys::{Key, Keyed, Turn};
 use crate::batch::views::places::Place;
 use crate::batch::views::tracks::{Group, Step};
-use crate::batch::views::view::{Key, Node, Pile, ROOT, Shown, Turn, View};
+use crate::batch::views::view::{Node, Pile, ROOT, Shown, View};
 use crate::limits::{COUNTED_AHEAD_MAX, VALUES_LOOKED_AT_MAX};
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -221,14 +221,7 @@ impl View {
         }
     }
 
-    fn count_ahead_in(
-        &self,
-        node: u32,
-        pile: &Sorted<Key>,
-        key: &Key,
-        blocked: &Blocked,
-        counted: &mut Counted,
-    ) {
+    fn count_ahead_in(&self, node: u32, pile: &Keyed, key: &Key, blocked: &Blocked, counted: &mut Counted) {
         // What is decided at a node or above it is the same for all below, and left out of their keys.
         let decided = self.turns_at(node);
         let mut below = *key;
