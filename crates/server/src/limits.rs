@@ -41,8 +41,8 @@ pub const RESERVES_PER_SESSION_MAX: usize = 64;
 /// Reports of one session that may be on their way through the log; then the session is not read until some are answered.
 pub const REPORTS_PER_SESSION_MAX: usize = 256;
 
-/// Memory for what is said of running submissions: of a million of them, with three or four short fields each.
-pub const ABOUTS_AT_HAND_BYTES_MAX: u64 = 128 * 1_024 * 1_024;
+/// Memory for what is said of running submissions: of a million of them, with four short fields each.
+pub const ABOUTS_AT_HAND_BYTES_MAX: u64 = 160 * 1_024 * 1_024;
 
 /// So much of it is filled before anybody asks.
 pub const ABOUTS_BROUGHT_BYTES_MAX: u64 = ABOUTS_AT_HAND_BYTES_MAX / 8 * 7;

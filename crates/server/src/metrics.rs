@@ -64,6 +64,10 @@ fn describe() {
     describe_gauge!("windlass_consumers", "Sessions of consumers.");
     describe_gauge!("windlass_reserves_waiting", "Reserve requests that wait for work.");
     describe_gauge!("windlass_watchers", "Those who watch submissions.");
+    describe_gauge!(
+        "windlass_abouts_at_hand",
+        "Submissions of which it is known without a look at the disk what their producers said."
+    );
     describe_gauge!("windlass_applied_index", "The last applied index of the log.");
     describe_gauge!("windlass_branches", "Branches.");
     describe_gauge!("windlass_commits_waiting", "Commits that were announced and are not performed.");
@@ -99,6 +103,7 @@ pub fn render(
     status: &StatusInfo,
     order: &OrderCounters,
     watchers: u64,
+    abouts_at_hand: usize,
     worst_lags: Vec<(String, f64)>,
     branches: BranchFigures,
 ) -> String {
@@ -117,6 +122,7 @@ pub fn render(
         ("windlass_consumers", status.consumers as f64),
         ("windlass_reserves_waiting", status.waiting as f64),
         ("windlass_watchers", watchers as f64),
+        ("windlass_abouts_at_hand", abouts_at_hand as f64),
         ("windlass_applied_index", status.applied_index as f64),
         ("windlass_branches", branches.branches as f64),
         ("windlass_commits_waiting", branches.commits_waiting as f64),

@@ -39,6 +39,7 @@ pub(super) async fn metrics(State(service): State<Service>) -> Answer<impl IntoR
         &status,
         &service.order().counters(),
         service.announcer().watchers(),
+        service.abouts().len(),
         service.worst_lags(),
         service.branch_figures(),
     );

@@ -154,6 +154,16 @@ impl Abouts {
         result
     }
 
+    /// Of how many submissions it is at hand what is said.
+    pub fn len(&self) -> usize {
+        self.lock().abouts.len()
+    }
+
+    /// Whether it is of none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// What is said of a submission has changed: the machine is asked again.
     pub fn forget(&self, id: SubmissionId) {
         let mut at_hand = self.lock();

@@ -423,8 +423,11 @@ impl View {
         };
         match &self.tracks[it.track as usize].steps[it.depth as usize - 1] {
             Step::Group(Group { fair: Some(fair), .. }) => {
-                key.turns[fair.turn] = match known.books.tag(fair.book, &self.seat_of(node)) {
-                    0 => (0, known.values.since(ValueId(it.number))),
+                let value = ValueId(it.number);
+                // Most turns are outermost ones, and need no look at the nodes above.
+                let seat = if fair.turn == 0 { seat_of_outermost(value) } else { self.seat_of(node) };
+                key.turns[fair.turn] = match known.books.tag(fair.book, &seat) {
+                    0 => (0, known.values.since(value)),
                     tag => (tag, u64::from(it.number)),
                 };
             }
@@ -540,4 +543,11 @@ impl View {
             values.into_iter().for_each(|value| self.look_at(value, known));
         }
     }
+}
+
+/// The seat of a value whose turn is inside no other.
+const fn seat_of_outermost(value: ValueId) -> Seat {
+    let mut seat = [NOBODY; STRATEGY_TURNS_MAX];
+    seat[0] = value;
+    seat
 }

@@ -1,0 +1,48 @@
+//! What is said of running submissions is brought to hand before anybody asks, and consumers get it as it is.
+
+use serde_json::json;
+use std::time::{Duration, Instant};
+use windlass_tests::here::{Here, attempt_of};
+
+/// Waits until it is at hand what is said of so many submissions; nobody is told of that, so this looks again and again.
+async fn until_at_hand(server: &Here, wanted: usize) {
+    let began = Instant::now();
+    loop {
+        let metrics = server.get("/metrics").await.text;
+        let line = metrics.lines().find_map(|line| line.strip_prefix("windlass_abouts_at_hand "));
+        let at_hand: usize = line.expect("the metric is there").parse().expect("it is a number");
+        if at_hand == wanted {
+            return;
+        }
+        assert!(began.elapsed() < Duration::from_secs(30), "{at_hand} are at hand, and not {wanted}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_said_of_submissions_is_at_hand_while_they_run_and_after_a_restart() {
+    const SUBMISSIONS: usize = 600;
+    let server = Here::start(|_| {}).await;
+    for n in 0..SUBMISSIONS {
+        server.submit(json!({"chunks": 1, "metadata": {"n": n}, "opaque": "sent along"})).await;
+    }
+    until_at_hand(&server, SUBMISSIONS).await;
+
+    // Every second one is done.
+    let reserved = server.reserve(SUBMISSIONS).await;
+    let attempts: Vec<_> = reserved.iter().step_by(2).map(attempt_of).collect();
+    let done = server.post("/v1/complete", json!({"chunks": attempts})).await;
+    assert_eq!(done.status, 200, "{}", done.text);
+    until_at_hand(&server, SUBMISSIONS / 2).await;
+
+    let folder = server.stop().await.expect("it had a folder of its own");
+    let server = Here::start_in(folder.path(), |_| {}).await;
+    until_at_hand(&server, SUBMISSIONS / 2).await;
+    let reserved = server.reserve(SUBMISSIONS).await;
+    assert_eq!(reserved.len(), SUBMISSIONS / 2);
+    for (nth, reservation) in reserved.iter().enumerate() {
+        assert_eq!(reservation["metadata"], json!({"n": 2 * nth + 1}));
+        assert_eq!(reservation["opaque"], json!("sent along"));
+    }
+    server.stop().await;
+}
