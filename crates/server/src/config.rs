@@ -105,6 +105,10 @@ impl Config {
                 [self.header_timeout_ms, self.keep_alive_ms, self.body_timeout_ms].contains(&0),
                 "timeouts are at least 1 ms".into(),
             ),
+            (
+                self.keep_alive_ms < self.header_timeout_ms,
+                "`keep_alive_ms` is at least `header_timeout_ms`: a head must have its time".into(),
+            ),
             (self.connections_max == 0, "`connections_max` is at least 1".into()),
             (self.checkpoint_every_entries == 0, "`checkpoint_every_entries` is at least 1".into()),
         ];

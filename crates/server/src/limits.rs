@@ -44,8 +44,8 @@ pub const REPORTS_PER_SESSION_MAX: usize = 256;
 /// Memory for what is said of running submissions: of a million of them, with four short fields each.
 pub const ABOUTS_AT_HAND_BYTES_MAX: u64 = 160 * 1_024 * 1_024;
 
-/// So much of it is filled before anybody asks.
-pub const ABOUTS_BROUGHT_BYTES_MAX: u64 = ABOUTS_AT_HAND_BYTES_MAX / 8 * 7;
+/// Rows of it that are read in one go when it is brought there, about.
+pub const ABOUTS_BROUGHT_AT_ONCE_BYTES: usize = 1_024 * 1_024;
 
 /// What the frames of one reserve carry, apart from chunks' names: tasks of 256 KiB each would fill the memory by the thousand.
 pub const RESERVE_WORK_BYTES_MAX: usize = 8 * 1_024 * 1_024;

@@ -1,9 +1,9 @@
 //! Threads of somebody's own: what is spawned on one stays there.
 //!
 //! The order has one, since its few tasks must not wait behind those of ten thousand consumers, who wait for them. The
-//! Committer has one of low priority. Consumers share a few: a conversation that stays on one thread finds all that it
-//! touches in the caches of one processor, and costs about a sixth less than one that idle threads take from each other.
-//! Everything else runs on the threads of whoever started the server.
+//! Committer and the Librarian have one of low priority. Consumers share a few: a conversation that stays on one thread finds
+//! all that it touches in the caches of one processor, and costs about a sixth less than one that idle threads take from each
+//! other. Everything else runs on the threads of whoever started the server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,7 +28,8 @@ impl OwnThread {
         OwnThread::start("order", || {})
     }
 
-    /// The Committer's: it has much to compute, and nobody who puts or works should wait for a processor because of it.
+    /// The Committer's and the Librarian's: they have much to compute, and nobody who puts or works should wait for a processor
+    /// because of it.
     pub(crate) fn for_commits() -> std::io::Result<OwnThread> {
         OwnThread::start("committer", || {
             // On Linux this is the priority of the thread alone. Without it everything works, only less evenly.

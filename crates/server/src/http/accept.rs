@@ -2,17 +2,17 @@
 //! ever.
 //!
 //! Invariants
-//! - A connection whose request's head is not complete in time is closed, and one that is idle for long.
+//! - A connection whose request's head is not complete in time is closed (`heads.rs`), and one that is idle for long.
 //! - There are never more connections than the limit.
 //! - At a stop, requests under way are answered before their connections end.
 //! - A connection that begins with a consumer's request stays on one of the consumers' threads. That is for speed only: a
 //!   consumer that comes by another way, or with its first words in pieces, is served as well.
 
-use super::heads::{HeadsInTime, RequestCount};
+use super::heads::{BodyToItsEnd, HeadsInTime, Requests};
 use crate::threads::{ConsumerThreads, Seat};
 use axum::Router;
 use futures_util::FutureExt;
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper::{Request, StatusCode};
@@ -142,12 +142,14 @@ impl Serving {
         }
         let place = ConnectionPlace { _permit: permit, _seat: seat };
         let router = TowerToHyperService::new(router);
-        let requests = RequestCount::default();
+        let requests = Requests::default();
         let stream = HeadsInTime::new(stream, options.header_timeout, requests.clone());
         let with_place = service_fn(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(place.clone());
-            requests.begin();
+            requests.begin(!request.body().is_end_stream());
             let requests = requests.clone();
+            let of_body = requests.clone();
+            let request = request.map(|body| BodyToItsEnd { body, requests: of_body });
             router.call(request).inspect(move |answer| {
                 let is_over =
                     answer.as_ref().map_or(true, |it| it.status() != StatusCode::SWITCHING_PROTOCOLS);

@@ -2,33 +2,53 @@
 //!
 //! HTTP's server has one time for both. Idle connections must live longer than in the pools of clients (90 s in most), since
 //! a client that sends a request into a connection that is just being closed cannot tell whether it was done.
+//!
+//! Invariants
+//! - A head whose first bytes come while the connection is idle is whole within the time for heads, or the connection ends.
+//! - Nothing else is timed here: neither bodies, read or not, nor answers, nor what a connection becomes by an upgrade. A head
+//!   that begins before the answer to the last request has ended, or behind a body that nobody read, has the time for idle
+//!   connections.
 
+use hyper::body::{Body, Frame, SizeHint};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-/// Tells a connection's bytes which of its requests are under way: as many requests have begun and ended as it counts.
+/// Tells a connection's bytes whether a request is under way.
 #[derive(Debug, Clone, Default)]
-pub(super) struct RequestCount(Arc<AtomicU64>);
+pub(super) struct Requests(Arc<Progress>);
 
-impl RequestCount {
-    /// A request's head is whole.
-    pub(super) fn begin(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+#[derive(Debug, Default)]
+struct Progress {
+    /// Odd while one is under way; another number for each.
+    count: AtomicU64,
+    /// Whether the body of the last one was read to its end.
+    is_body_read: AtomicBool,
+}
+
+impl Requests {
+    /// A request's head is whole; `has_body` says whether more of it follows.
+    pub(super) fn begin(&self, has_body: bool) {
+        self.0.is_body_read.store(!has_body, Ordering::Relaxed);
+        let before = self.count();
+        self.0.count.store(before + if is_under_way(before) { 2 } else { 1 }, Ordering::Relaxed);
     }
 
-    /// A request is answered: what comes next is another one. Not said of one that made something else of its connection.
+    /// A request is answered: what comes next is another one, unless a body is left that nobody has read. Not said of one that
+    /// made something else of its connection.
     pub(super) fn end(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+        if self.0.is_body_read.load(Ordering::Relaxed) {
+            self.0.count.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
-    fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+    fn count(&self) -> u64 {
+        self.0.count.load(Ordering::Relaxed)
     }
 }
 
@@ -36,12 +56,43 @@ const fn is_under_way(count: u64) -> bool {
     count % 2 == 1
 }
 
+/// A request's body, which says when it was read to its end.
+#[derive(Debug)]
+pub(super) struct BodyToItsEnd<B> {
+    pub(super) body: B,
+    pub(super) requests: Requests,
+}
+
+impl<B: Body + Unpin> Body for BodyToItsEnd<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        if matches!(frame, Poll::Ready(None)) || self.body.is_end_stream() {
+            self.requests.0.is_body_read.store(true, Ordering::Relaxed);
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
 /// A stream that fails if a request's head has begun and is not whole in time.
 #[derive(Debug)]
 pub(super) struct HeadsInTime<S> {
     stream: S,
     head_timeout: Duration,
-    requests: RequestCount,
+    requests: Requests,
     /// The count for which `begun` was noted.
     counted: u64,
     /// When the first bytes of the head came that is being read.
@@ -50,7 +101,7 @@ pub(super) struct HeadsInTime<S> {
 }
 
 impl<S> HeadsInTime<S> {
-    pub(super) fn new(stream: S, head_timeout: Duration, requests: RequestCount) -> HeadsInTime<S> {
+    pub(super) fn new(stream: S, head_timeout: Duration, requests: Requests) -> HeadsInTime<S> {
         HeadsInTime { stream, head_timeout, requests, counted: 0, begun: None, timer: None }
     }
 
@@ -74,7 +125,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for HeadsInTime<S> {
     ) -> Poll<io::Result<()>> {
         let filled_before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
-        let count = self.requests.get();
+        let count = self.requests.count();
         if count != self.counted {
             self.counted = count;
             self.begun = None;
@@ -130,9 +181,9 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(15);
 
-    fn pair() -> (DuplexStream, HeadsInTime<DuplexStream>, RequestCount) {
+    fn pair() -> (DuplexStream, HeadsInTime<DuplexStream>, Requests) {
         let (near, far) = duplex(64);
-        let requests = RequestCount::default();
+        let requests = Requests::default();
         (near, HeadsInTime::new(far, TIMEOUT, requests.clone()), requests)
     }
 
@@ -156,7 +207,7 @@ mod tests {
         for _ in 0..3 {
             client.write_all(b"1").await.unwrap();
             server.read_exact(&mut byte).await.unwrap();
-            requests.begin();
+            requests.begin(false);
             client.write_all(b"2").await.unwrap();
             server.read_exact(&mut byte).await.unwrap();
             let body = tokio::time::timeout(TIMEOUT * 10, server.read_exact(&mut byte)).await;
@@ -176,9 +227,26 @@ mod tests {
         let mut byte = [0];
         client.write_all(b"1").await.unwrap();
         server.read_exact(&mut byte).await.unwrap();
-        requests.begin();
+        requests.begin(false);
         requests.end();
         let idle = tokio::time::timeout(TIMEOUT * 10, server.read_exact(&mut byte)).await;
         assert!(idle.is_err(), "nothing came");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_left_of_a_body_that_nobody_read_is_no_head() {
+        let (mut client, mut server, requests) = pair();
+        let mut byte = [0];
+        requests.begin(true);
+        requests.end();
+        client.write_all(b"rest").await.unwrap();
+        server.read_exact(&mut byte).await.unwrap();
+        let rest = tokio::time::timeout(TIMEOUT * 10, server.read_to_end(&mut Vec::new())).await;
+        assert!(rest.is_err(), "no clock runs");
+        requests.begin(false);
+        requests.end();
+        client.write_all(b"1").await.unwrap();
+        let error = server.read_to_end(&mut Vec::new()).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut, "the next one is a head again");
     }
 }

@@ -53,7 +53,7 @@ impl Roles {
     pub fn tell(&self, event: RoleEvent) {
         let told = match event {
             RoleEvent::Led { at, token_key, reserver, roster, .. } => {
-                self.abouts.forget_all();
+                self.abouts.lead();
                 self.set_token_key(Some(token_key));
                 self.commit_desk.lead();
                 Event::Led { at, reserver, roster }

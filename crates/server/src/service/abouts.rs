@@ -2,15 +2,16 @@
 //!
 //! A row that nobody has read lately costs more to find on disk than all else that a hand-out does. So what is said is kept as
 //! consumers get it, in as many bytes as it has in a frame, of as many submissions as there is room for; the Librarian
-//! brings it here before anybody asks.
+//! brings it here before anybody asks. Of submissions that come back after their end it is read when somebody asks.
 //!
 //! Invariants
-//! - What is at hand was the machine's word when it was put there, and nothing that was forgotten since.
+//! - What is at hand is the machine's word as far as it was told.
 //! - Whoever asks after a change was told, or answered, gets what is said since: the first look after it waits for the
 //!   machine, which brings the change into the tables before it lets go; all others read the tables and wait for nobody.
+//! - What was read of a submission is not kept if it has changed or ended meanwhile.
 //! - The Librarian leaves room for what others ask for.
 
-use crate::limits::{ABOUTS_AT_HAND_BYTES_MAX, ABOUTS_BROUGHT_BYTES_MAX};
+use crate::limits::{ABOUTS_AT_HAND_BYTES_MAX, ABOUTS_BROUGHT_AT_ONCE_BYTES};
 use minicbor::bytes::ByteVec;
 use minicbor::{Decoder, Encoder};
 use quick_cache::Weighter;
@@ -32,19 +33,36 @@ use windlass_store::turns;
 #[derive(Debug, Default)]
 pub struct Abouts {
     at_hand: Mutex<AtHand>,
-    /// There are submissions that the Librarian has not met.
+    /// There may be something for the Librarian to bring.
     news: Notify,
 }
 
 #[derive(Debug)]
 struct AtHand {
     abouts: Cache<SubmissionId, About, Bytes>,
-    /// Counts what was forgotten: what was read before something was forgotten is not kept after it.
-    forgotten: u64,
-    /// What was forgotten when a look at the machine last ended: the tables have every change up to there.
+    /// Counts leaderships: what was read under another one is not kept.
+    leadership: u64,
+    /// Counts changes of what is not at hand.
+    changes: u64,
+    /// How many of them there were when a look at the machine last ended: the tables have those.
     looked_after: u64,
+    /// Reads of rows that are under way.
+    readings: usize,
+    /// What has changed or ended since the first of those reads began.
+    outdated: BTreeSet<SubmissionId>,
     /// The Librarian has met every submission up to this one.
     met: Option<SubmissionId>,
+    /// It had no room for the next.
+    is_full: bool,
+}
+
+/// A read of rows that is under way.
+struct Reading<'a> {
+    abouts: &'a Abouts,
+    leadership: u64,
+    changes: u64,
+    /// Whether the tables have every change that was told when it began.
+    is_all_in_tables: bool,
 }
 
 /// What is said of a submission.
@@ -78,14 +96,15 @@ impl About {
             Input::Inline(payload) => (None, Some(payload)),
         };
         let opaque = (!said.opaque.is_empty()).then_some(&said.opaque);
-        let mut fields = Encoder::new(Vec::with_capacity(128));
-        let mut encode = || -> Result<(), minicbor::encode::Error<Infallible>> {
-            fields.encode(prefix)?.encode(payload)?.encode(opaque)?.encode(&said.metadata)?;
-            Ok(())
-        };
-        encode().expect("encoding into memory does not fail");
         let branch = said.output.as_ref().map(|rule| rule.branch.as_str().into());
-        About { fields: fields.into_writer().into(), branch }
+        About { fields: encoded(prefix, payload, opaque, &said.metadata), branch }
+    }
+
+    /// The same with other metadata, which is all that can change of it.
+    fn with_metadata(&self, metadata: &Metadata) -> About {
+        let AboutFields { prefix, payload, opaque, .. } = self.fields();
+        let fields = encoded(prefix.as_ref(), payload.as_ref(), opaque.as_ref(), metadata);
+        About { fields, branch: self.branch.clone() }
     }
 
     /// Fields 1 to 4 of a frame's [`WorkOf`](windlass_api::frames::WorkOf), as they stand there.
@@ -118,14 +137,36 @@ impl About {
     }
 }
 
+fn encoded(
+    prefix: Option<&String>,
+    payload: Option<&ByteVec>,
+    opaque: Option<&ByteVec>,
+    metadata: &Metadata,
+) -> Box<[u8]> {
+    let mut fields = Encoder::new(Vec::with_capacity(128));
+    let mut encode = || -> Result<(), minicbor::encode::Error<Infallible>> {
+        fields.encode(prefix)?.encode(payload)?.encode(opaque)?.encode(metadata)?;
+        Ok(())
+    };
+    encode().expect("encoding into memory does not fail");
+    fields.into_writer().into()
+}
+
 impl Abouts {
-    /// Looks at what is said of a submission.
+    /// Looks at what is said of a submission that is being handed out.
     pub fn look<R>(&self, order: &Order, id: SubmissionId, look: impl FnOnce(&About) -> R) -> R {
-        let in_tables = || {
-            let row = order.committed().get(Table::Abouts, &id.key())?;
-            Some(Submit::from_row(id, &row))
-        };
-        self.look_or_read(id, in_tables, || order.read(|machine| machine.about(id)), look)
+        self.look_or_read(id, || in_tables(order, id), || order.read(|machine| machine.about(id)), true, look)
+    }
+
+    /// Looks at what is said of a submission that may be over.
+    pub fn glance<R>(&self, order: &Order, id: SubmissionId, look: impl FnOnce(&About) -> R) -> R {
+        self.look_or_read(
+            id,
+            || in_tables(order, id),
+            || order.read(|machine| machine.about(id)),
+            false,
+            look,
+        )
     }
 
     fn look_or_read<R>(
@@ -133,24 +174,20 @@ impl Abouts {
         id: SubmissionId,
         in_tables: impl FnOnce() -> Option<Submit>,
         in_machine: impl FnOnce() -> Submit,
+        is_kept: bool,
         look: impl FnOnce(&About) -> R,
     ) -> R {
-        let (forgotten, looked_after) = {
-            let at_hand = self.lock();
+        let reading = {
+            let mut at_hand = self.lock();
             if let Some(about) = at_hand.abouts.get(&id) {
                 return look(about);
             }
-            (at_hand.forgotten, at_hand.looked_after)
+            at_hand.begin_reading(self)
         };
-        let found = if looked_after == forgotten { in_tables() } else { None };
+        let found = if reading.is_all_in_tables { in_tables() } else { None };
         let about = About::of(&found.unwrap_or_else(in_machine));
         let result = look(&about);
-        let mut at_hand = self.lock();
-        at_hand.looked_after = at_hand.looked_after.max(forgotten);
-        // A change may have come between the look at the machine and now, and been told before this could be kept.
-        if at_hand.forgotten == forgotten {
-            at_hand.abouts.insert(id, about);
-        }
+        reading.end(is_kept.then_some((id, about)));
         result
     }
 
@@ -164,30 +201,25 @@ impl Abouts {
         self.len() == 0
     }
 
-    /// What is said of a submission has changed: the machine is asked again.
-    pub fn forget(&self, id: SubmissionId) {
-        let mut at_hand = self.lock();
-        at_hand.forgotten += 1;
-        at_hand.abouts.remove(&id);
-    }
-
     /// A leadership begins: what changed under another one was not told here.
-    pub fn forget_all(&self) {
+    pub fn lead(&self) {
         let mut at_hand = self.lock();
-        at_hand.forgotten += 1;
+        at_hand.leadership += 1;
+        at_hand.changes += 1;
         at_hand.abouts.clear();
         at_hand.met = None;
+        at_hand.is_full = false;
         self.news.notify_one();
     }
 
     /// Takes note of what was applied.
     pub fn tell(&self, effects: &[Effect]) {
+        let mut at_hand = self.lock();
         let mut is_news = false;
         for effect in effects {
             match effect {
-                Effect::Changed { submission, .. } => self.forget(*submission),
-                // Nobody will ask for it again.
-                Effect::Over { submission, .. } => drop(self.lock().abouts.remove(submission)),
+                Effect::Changed { submission, traits } => at_hand.change(*submission, &traits.metadata),
+                Effect::Over { submission, .. } => is_news |= at_hand.let_go(*submission),
                 Effect::Ready { .. } => is_news = true,
                 Effect::Weighed { .. }
                 | Effect::Done { .. }
@@ -215,35 +247,25 @@ impl Abouts {
 
     /// Brings what is said of the next running submissions, up to so many; false if there are no more, or no room.
     pub(crate) fn bring_some(&self, order: &Order, count: usize) -> bool {
-        let (forgotten, met) = {
-            let at_hand = self.lock();
-            if at_hand.abouts.weight() >= ABOUTS_BROUGHT_BYTES_MAX {
+        let (reading, met) = {
+            let mut at_hand = self.lock();
+            at_hand.is_full = at_hand.abouts.weight() >= at_hand.room_for_brought();
+            if at_hand.is_full {
                 return false;
             }
-            (at_hand.forgotten, at_hand.met)
+            (at_hand.begin_reading(self), at_hand.met)
         };
         // Whoever applies tells what has changed before it is in the tables, and lets go of the machine after that.
-        order.read(|_| ());
+        let running = order.read(|machine| machine.batch().running());
+        if met.is_none() {
+            self.lock().make_room_for(running);
+        }
         let ids = running_after(order.committed(), met, count);
-        let Some(last) = ids.last().copied() else { return false };
-        let found = abouts_of(order.committed(), &ids);
-        self.keep(forgotten, last, found);
+        let brought = abouts_of(order.committed(), &ids);
+        let Some((last, _)) = brought.last() else { return false };
+        let last = *last;
+        reading.end_bringing(brought, last);
         true
-    }
-
-    /// Keeps what was read after so much was forgotten, unless more was since: then it is read again.
-    fn keep(&self, forgotten: u64, last: SubmissionId, found: Vec<(SubmissionId, About)>) {
-        let mut at_hand = self.lock();
-        if at_hand.forgotten != forgotten {
-            return;
-        }
-        at_hand.looked_after = forgotten;
-        at_hand.met = Some(last);
-        for (id, about) in found {
-            if at_hand.abouts.peek(&id).is_none() {
-                at_hand.abouts.insert(id, about);
-            }
-        }
     }
 
     fn lock(&self) -> MutexGuard<'_, AtHand> {
@@ -251,37 +273,158 @@ impl Abouts {
     }
 }
 
+impl AtHand {
+    fn with_room(bytes: u64) -> AtHand {
+        /// So many that went lately are remembered, to tell what is asked for again.
+        const REMEMBERED: usize = 4_096;
+        AtHand {
+            abouts: Cache::with_weighter(REMEMBERED, bytes, Bytes),
+            leadership: 0,
+            changes: 0,
+            looked_after: 0,
+            readings: 0,
+            outdated: BTreeSet::new(),
+            met: None,
+            is_full: false,
+        }
+    }
+
+    /// So many bytes are filled before anybody asks.
+    fn room_for_brought(&self) -> u64 {
+        self.abouts.capacity() / 8 * 7
+    }
+
+    /// Makes places for so many, as far as there is room: a cache that grows step by step is copied as often.
+    fn make_room_for(&mut self, count: usize) {
+        let most = self.abouts.capacity() / PLACE_BYTES as u64;
+        self.abouts.reserve(count.min(usize::try_from(most).unwrap_or(usize::MAX)));
+    }
+
+    fn begin_reading<'a>(&mut self, abouts: &'a Abouts) -> Reading<'a> {
+        self.readings += 1;
+        let is_all_in_tables = self.looked_after == self.changes;
+        Reading { abouts, leadership: self.leadership, changes: self.changes, is_all_in_tables }
+    }
+
+    fn change(&mut self, id: SubmissionId, metadata: &Metadata) {
+        self.outdate(id);
+        match self.abouts.peek(&id).map(|about| about.with_metadata(metadata)) {
+            Some(about) => self.abouts.insert(id, about),
+            None => self.changes += 1,
+        }
+    }
+
+    /// Lets go what is said of a submission that is over; true if the Librarian can go on since there is room now.
+    fn let_go(&mut self, id: SubmissionId) -> bool {
+        self.outdate(id);
+        self.abouts.remove(&id);
+        // Not at once: each time it goes on costs it a look at the tables.
+        let has_room = self.is_full && self.abouts.weight() < self.room_for_brought() / 8 * 7;
+        self.is_full &= !has_room;
+        has_room
+    }
+
+    fn outdate(&mut self, id: SubmissionId) {
+        if self.readings > 0 {
+            self.outdated.insert(id);
+        }
+    }
+}
+
+impl Reading<'_> {
+    /// Keeps what was found, if it is to be kept and still holds.
+    fn end(self, found: Option<(SubmissionId, About)>) {
+        let mut at_hand = self.abouts.lock();
+        if at_hand.leadership == self.leadership {
+            at_hand.looked_after = at_hand.looked_after.max(self.changes);
+            if let Some((id, about)) = found.filter(|(id, _)| !at_hand.outdated.contains(id)) {
+                at_hand.abouts.insert(id, about);
+            }
+        }
+    }
+
+    /// Keeps what was brought and still holds; everything up to `last` is met.
+    fn end_bringing(self, brought: Vec<(SubmissionId, About)>, last: SubmissionId) {
+        /// Whoever applies or hands out may wait for the lock.
+        const AT_ONCE: usize = 16;
+        let mut brought = brought.into_iter();
+        while brought.len() > 0 {
+            let mut at_hand = self.abouts.lock();
+            if at_hand.leadership != self.leadership {
+                return;
+            }
+            for (id, about) in brought.by_ref().take(AT_ONCE) {
+                if !at_hand.outdated.contains(&id) && at_hand.abouts.peek(&id).is_none() {
+                    at_hand.abouts.insert(id, about);
+                }
+            }
+        }
+        let mut at_hand = self.abouts.lock();
+        if at_hand.leadership == self.leadership {
+            at_hand.looked_after = at_hand.looked_after.max(self.changes);
+            at_hand.met = Some(last);
+        }
+    }
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        let mut at_hand = self.abouts.lock();
+        at_hand.readings -= 1;
+        if at_hand.readings == 0 {
+            at_hand.outdated.clear();
+        }
+    }
+}
+
+fn in_tables(order: &Order, id: SubmissionId) -> Option<Submit> {
+    let row = order.committed().get(Table::Abouts, &id.key())?;
+    Some(Submit::from_row(id, &row))
+}
+
 /// The next running submissions: those that have a row of traits.
-fn running_after(rows: &CommittedRows, met: Option<SubmissionId>, count: usize) -> BTreeSet<SubmissionId> {
+fn running_after(rows: &CommittedRows, met: Option<SubmissionId>, count: usize) -> Vec<SubmissionId> {
     let met = met.map(SubmissionId::key);
     let from = met.as_ref().map_or(Bound::Unbounded, |key| Bound::Excluded(&key[..]));
     let rows = rows.scan(Table::Traits, (from, Bound::Unbounded)).take(count);
     rows.map(|(key, _)| SubmissionId::from_key(&key).expect("a row of traits has an id as key")).collect()
 }
 
-/// What is said of these, as far as that is found on one short walk: not among very many others that are over.
-fn abouts_of(rows: &CommittedRows, ids: &BTreeSet<SubmissionId>) -> Vec<(SubmissionId, About)> {
-    /// Rows that are passed by for each that is wanted.
-    const PASSED_BY_MAX: usize = 4;
+/// What is said of the first of these, as many as are not too much at once.
+fn abouts_of(rows: &CommittedRows, ids: &[SubmissionId]) -> Vec<(SubmissionId, About)> {
+    /// Rows of others, which are over, that are passed by; one that is further away is looked up by itself.
+    const PASSED_BY_MAX: usize = 8;
     let (Some(first), Some(last)) = (ids.first(), ids.last()) else { return Vec::new() };
     let (first, last) = (first.key(), last.key());
-    let rows = rows.scan(Table::Abouts, (Bound::Included(&first), Bound::Included(&last)));
-    let rows = rows.take(PASSED_BY_MAX * ids.len()).inspect(|_| turns::give_way());
-    let found = rows.filter_map(|(key, row)| {
-        let id = SubmissionId::from_key(&key).filter(|id| ids.contains(id))?;
-        Some((id, About::of(&Submit::from_row(id, &row))))
-    });
-    found.collect()
+    let walk = rows.scan(Table::Abouts, (Bound::Included(&first), Bound::Included(&last)));
+    let (mut walk, mut found, mut bytes) = (walk.peekable(), Vec::with_capacity(ids.len()), 0);
+    for id in ids {
+        turns::give_way();
+        let key = id.key();
+        for _ in 0..PASSED_BY_MAX {
+            if walk.next_if(|(other, _)| other[..] < key[..]).is_none() {
+                break;
+            }
+        }
+        let row = walk.next_if(|(other, _)| other[..] == key[..]).map(|(_, row)| row);
+        let Some(row) = row.or_else(|| rows.get(Table::Abouts, &key)) else { continue };
+        bytes += row.len();
+        found.push((*id, About::of(&Submit::from_row(*id, &row))));
+        if bytes > ABOUTS_BROUGHT_AT_ONCE_BYTES {
+            break;
+        }
+    }
+    found
 }
 
 impl Default for AtHand {
     fn default() -> AtHand {
-        /// The cache begins with places for so many, and makes more as it needs them.
-        const AT_FIRST: usize = 4_096;
-        let abouts = Cache::with_weighter(AT_FIRST, ABOUTS_AT_HAND_BYTES_MAX, Bytes);
-        AtHand { abouts, forgotten: 0, looked_after: 0, met: None }
+        AtHand::with_room(ABOUTS_AT_HAND_BYTES_MAX)
     }
 }
+
+/// What a place in the cache takes.
+const PLACE_BYTES: usize = 64;
 
 /// Weighs what is kept by the memory that it takes.
 #[derive(Debug, Clone)]
@@ -289,27 +432,34 @@ struct Bytes;
 
 impl Weighter<SubmissionId, About> for Bytes {
     fn weight(&self, _: &SubmissionId, about: &About) -> u64 {
-        /// Its place in the cache.
-        const PLACE_BYTES: usize = 64;
-        let branch_bytes = about.branch().map_or(0, str::len);
-        (PLACE_BYTES + about.fields.len() + branch_bytes) as u64
+        (PLACE_BYTES + about.fields.len() + about.branch().map_or(0, str::len)) as u64
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use windlass_core::batch::submissions::{ChunkCounts, SubmissionState, Traits};
 
     fn id(number: u64) -> SubmissionId {
         SubmissionId::from_u64(number).expect("a small number is an id")
     }
 
-    fn with_opaque(byte: u8) -> Submit {
-        Submit { opaque: vec![byte].into(), ..Submit::new(1) }
+    fn said_as(n: i64) -> Submit {
+        Submit { metadata: [("n".to_owned(), n.into())].into(), ..Submit::new(1) }
     }
 
-    fn said(about: &About) -> u8 {
-        about.fields().opaque.expect("it has one")[0]
+    fn n(about: &About) -> String {
+        about.fields().metadata["n"].to_string()
+    }
+
+    fn changed(number: u64, n: i64) -> Effect {
+        Effect::Changed { submission: id(number), traits: Traits::of(&said_as(n)) }
+    }
+
+    fn over(number: u64) -> Effect {
+        let counts = ChunkCounts { total: 1, done: 1, failed: 0 };
+        Effect::Over { submission: id(number), state: SubmissionState::Completed, counts }
     }
 
     fn never_read<T>() -> T {
@@ -317,81 +467,110 @@ mod tests {
     }
 
     /// Reads what is at hand; a look elsewhere would be a mistake.
-    fn get_at_hand(abouts: &Abouts, number: u64) -> u8 {
-        abouts.look_or_read(id(number), never_read, never_read, said)
+    fn get_at_hand(abouts: &Abouts, number: u64) -> String {
+        abouts.look_or_read(id(number), never_read, never_read, true, n)
     }
 
     /// Reads what is at hand or in the tables; a look at the machine would be a mistake.
-    fn get_unlooked(abouts: &Abouts, number: u64, in_tables: u8) -> u8 {
-        abouts.look_or_read(id(number), || Some(with_opaque(in_tables)), never_read, said)
+    fn get_in_tables(abouts: &Abouts, number: u64, in_tables: i64) -> String {
+        abouts.look_or_read(id(number), || Some(said_as(in_tables)), never_read, true, n)
     }
 
     /// Reads what is at hand or in the machine; the tables may be behind.
-    fn get_looked(abouts: &Abouts, number: u64, in_machine: u8) -> u8 {
-        abouts.look_or_read(id(number), never_read, || with_opaque(in_machine), said)
+    fn get_in_machine(abouts: &Abouts, number: u64, in_machine: i64) -> String {
+        abouts.look_or_read(id(number), never_read, || said_as(in_machine), true, n)
     }
 
     #[test]
-    fn what_is_forgotten_is_read_again_and_the_rest_stays_at_hand() {
+    fn what_was_read_stays_at_hand_and_follows_what_is_told() {
         let abouts = Abouts::default();
         for number in [1, 2] {
-            assert_eq!(get_unlooked(&abouts, number, 1), 1);
-            assert_eq!(get_at_hand(&abouts, number), 1);
+            assert_eq!(get_in_tables(&abouts, number, 1), "1");
         }
-        abouts.forget(id(1));
-        assert_eq!(get_looked(&abouts, 1, 2), 2);
-        assert_eq!(get_at_hand(&abouts, 2), 1);
-        abouts.forget_all();
-        assert_eq!(get_looked(&abouts, 2, 3), 3);
-        assert_eq!(abouts.lock().abouts.len(), 1, "what was forgotten is not kept");
+        abouts.tell(&[changed(1, 2), over(2)]);
+        assert_eq!(get_at_hand(&abouts, 1), "2");
+        assert_eq!(abouts.len(), 1, "of what is over nothing is kept");
+        abouts.lead();
+        assert!(abouts.is_empty(), "what changed under another leadership was not told");
+        assert_eq!(get_in_machine(&abouts, 1, 3), "3");
     }
 
     #[test]
     fn after_a_change_the_first_look_waits_for_the_machine_and_the_others_do_not() {
         let abouts = Abouts::default();
-        abouts.forget(id(1));
-        assert_eq!(get_looked(&abouts, 2, 2), 2, "the tables may lack a change that was told");
-        assert_eq!(get_unlooked(&abouts, 1, 3), 3, "the machine let go: the tables have it");
+        abouts.tell(&[changed(1, 9)]);
+        assert_eq!(get_in_machine(&abouts, 2, 2), "2", "the tables may lack a change that was told");
+        assert_eq!(get_in_tables(&abouts, 1, 3), "3", "the machine let go: the tables have it");
     }
 
     #[test]
     fn a_submission_that_the_tables_lack_is_looked_for_in_the_machine() {
         let abouts = Abouts::default();
-        assert_eq!(abouts.look_or_read(id(1), || None, || with_opaque(4), said), 4);
+        assert_eq!(abouts.look_or_read(id(1), || None, || said_as(4), true, n), "4");
     }
 
     #[test]
     fn what_was_read_before_a_change_is_not_kept_after_it() {
         let abouts = Abouts::default();
         let change_meanwhile = || {
-            let old = with_opaque(1);
-            abouts.forget(id(1));
-            Some(old)
+            abouts.tell(&[changed(1, 2)]);
+            Some(said_as(1))
         };
-        let read_before = abouts.look_or_read(id(1), change_meanwhile, never_read, said);
-        assert_eq!(read_before, 1, "it was asked before the change");
-        assert_eq!(get_looked(&abouts, 1, 2), 2);
-        assert_eq!(get_at_hand(&abouts, 1), 2);
+        let read_before = abouts.look_or_read(id(1), change_meanwhile, never_read, true, n);
+        assert_eq!(read_before, "1", "it was asked before the change");
+        assert_eq!(get_in_machine(&abouts, 1, 2), "2");
+        assert_eq!(get_at_hand(&abouts, 1), "2");
     }
 
     #[test]
-    fn what_is_brought_is_at_hand_unless_something_was_forgotten_meanwhile() {
+    fn a_glance_and_a_read_that_fails_leave_nothing_behind() {
         let abouts = Abouts::default();
-        let brought =
-            |byte| vec![(id(1), About::of(&with_opaque(byte))), (id(2), About::of(&with_opaque(byte)))];
-        let forgotten = abouts.lock().forgotten;
-        abouts.forget(id(1));
-        abouts.keep(forgotten, id(2), brought(1));
-        assert_eq!(abouts.lock().abouts.len(), 0);
-        assert_eq!(abouts.lock().met, None, "they are read once more");
-        assert_eq!(get_looked(&abouts, 1, 2), 2);
-        abouts.keep(forgotten + 1, id(2), brought(3));
-        assert_eq!(abouts.lock().met, Some(id(2)));
-        assert_eq!([1, 2].map(|number| get_at_hand(&abouts, number)), [2, 3], "what is there stays");
-        let counts = windlass_core::batch::submissions::ChunkCounts { total: 1, done: 1, failed: 0 };
-        let state = windlass_core::batch::submissions::SubmissionState::Completed;
-        abouts.tell(&[Effect::Over { submission: id(1), state, counts }]);
-        assert_eq!(abouts.lock().abouts.len(), 1, "of what is over nothing is kept");
+        assert_eq!(abouts.look_or_read(id(1), || Some(said_as(1)), never_read, false, n), "1");
+        let failed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            abouts.look_or_read(id(1), || std::panic::resume_unwind(Box::new("no disk")), never_read, true, n)
+        }));
+        assert!(failed.is_err());
+        abouts.tell(&[changed(1, 2)]);
+        let at_hand = abouts.lock();
+        assert_eq!((at_hand.abouts.len(), at_hand.readings, at_hand.outdated.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn what_is_brought_is_at_hand_but_for_what_changed_or_ended_meanwhile() {
+        let abouts = Abouts::default();
+        assert_eq!(get_in_tables(&abouts, 1, 7), "7");
+        let reading = abouts.lock().begin_reading(&abouts);
+        abouts.tell(&[changed(2, 5), over(3)]);
+        let brought = (1..=40).map(|number| (id(number), About::of(&said_as(0)))).collect();
+        reading.end_bringing(brought, id(40));
+        assert_eq!(abouts.lock().met, Some(id(40)));
+        assert_eq!(abouts.len(), 38, "all but two");
+        assert_eq!(get_at_hand(&abouts, 1), "7", "what is there stays");
+        assert_eq!(get_at_hand(&abouts, 4), "0");
+        assert_eq!(get_in_machine(&abouts, 2, 5), "5");
+        assert!(abouts.lock().outdated.is_empty(), "nobody reads any more");
+
+        let reading = abouts.lock().begin_reading(&abouts);
+        abouts.lead();
+        reading.end_bringing(vec![(id(1), About::of(&said_as(0)))], id(1));
+        assert_eq!(abouts.lock().met, None, "it was read under another leadership");
+        assert!(abouts.is_empty());
+    }
+
+    #[test]
+    fn the_librarian_goes_on_when_enough_has_ended() {
+        let abouts = Abouts { at_hand: Mutex::new(AtHand::with_room(100 * 72)), news: Notify::new() };
+        let brought = (1..=90).map(|number| (id(number), About::of(&said_as(0)))).collect();
+        let reading = abouts.lock().begin_reading(&abouts);
+        reading.end_bringing(brought, id(90));
+        {
+            let mut at_hand = abouts.lock();
+            at_hand.is_full = at_hand.abouts.weight() >= at_hand.room_for_brought();
+            assert!(at_hand.is_full);
+        }
+        let goes_on = (1..=90).position(|number| abouts.lock().let_go(id(number)));
+        assert!(goes_on.is_some_and(|ended| ended > 5), "not at once, but long before everything has ended");
+        assert!(!abouts.lock().is_full);
     }
 
     #[test]
@@ -402,8 +581,10 @@ mod tests {
         let about = About::of(&submit);
         let fields = AboutFields { prefix: Some("in/7".into()), payload: None, opaque: None, metadata };
         assert_eq!((about.fields(), about.branch()), (fields, None));
-        let inline =
-            About::of(&Submit { input: Input::Inline(vec![1, 2].into()), ..with_opaque(9) }).fields();
-        assert_eq!((inline.payload, inline.opaque), (Some(vec![1, 2].into()), Some(vec![9].into())));
+        let opaque = Submit { opaque: vec![9].into(), ..Submit::new(1) };
+        let inline = About::of(&Submit { input: Input::Inline(vec![1, 2].into()), ..opaque });
+        let changed = inline.with_metadata(&submit.metadata).fields();
+        assert_eq!((changed.payload, changed.opaque), (Some(vec![1, 2].into()), Some(vec![9].into())));
+        assert_eq!(changed.metadata, submit.metadata);
     }
 }

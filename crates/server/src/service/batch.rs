@@ -122,11 +122,7 @@ impl Service {
 
     pub(super) async fn propose_changes(&self, id: SubmissionId, changes: Changes) -> Result<(), Problem> {
         match self.propose(Command::Change(Change { submission: id, changes })).await? {
-            Outcome::Changed => {
-                // The roles are told as well, but may hear of it only after the caller has its answer.
-                self.abouts().forget(id);
-                Ok(())
-            }
+            Outcome::Changed => Ok(()),
             other => Err(unexpected(&other)),
         }
     }

@@ -115,7 +115,7 @@ impl Service {
         }
         done.entries.as_ref()?;
         let has_branch = !done.attempt.is_of_task()
-            && self.abouts().look(self.order(), submission, |about| about.branch().is_some());
+            && self.abouts().glance(self.order(), submission, |about| about.branch().is_some());
         let no_branch =
             || (!has_branch).then(|| "there is no output branch that these outputs could go to".to_owned());
         let problem = no_branch().or_else(|| problem_of_outputs(submission, done))?;

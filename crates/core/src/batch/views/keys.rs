@@ -3,6 +3,9 @@
 //! A key has a place for every turn that a strategy may have, and one for the order of submissions. Most strategies have one
 //! turn, and many leave the rest to chance. A value that gets a turn moves in every pile where it stands, and what that
 //! costs is the memory that is looked at: so a pile keeps only the part of its keys that tells them apart.
+//!
+//! Invariants
+//! - A pile gives back the keys that it was given, in their order, whatever part of them it keeps.
 
 use super::piles::Sorted;
 use super::tracks::Head;
@@ -33,9 +36,9 @@ pub(super) enum Parts {
 /// Children by key, the smallest first.
 #[derive(Debug)]
 pub(super) enum Keyed {
-    ByTurn(Sorted<Turn>),
-    ByTurnAndHead(Sorted<(Turn, Head)>),
-    ByAll(Sorted<Key>),
+    Turn(Sorted<Turn>),
+    TurnAndHead(Sorted<(Turn, Head)>),
+    All(Sorted<Key>),
 }
 
 impl Key {
@@ -62,56 +65,56 @@ impl Key {
 impl Keyed {
     pub(super) const fn new(parts: Parts) -> Keyed {
         match parts {
-            Parts::Turn => Keyed::ByTurn(Sorted::new()),
-            Parts::TurnAndHead => Keyed::ByTurnAndHead(Sorted::new()),
-            Parts::All => Keyed::ByAll(Sorted::new()),
+            Parts::Turn => Keyed::Turn(Sorted::new()),
+            Parts::TurnAndHead => Keyed::TurnAndHead(Sorted::new()),
+            Parts::All => Keyed::All(Sorted::new()),
         }
     }
 
     pub(super) fn insert(&mut self, key: Key, child: u32) {
         match self {
-            Keyed::ByTurn(pile) => pile.insert(key.turn(), child),
-            Keyed::ByTurnAndHead(pile) => pile.insert(key.turn_and_head(), child),
-            Keyed::ByAll(pile) => pile.insert(key, child),
+            Keyed::Turn(pile) => pile.insert(key.turn(), child),
+            Keyed::TurnAndHead(pile) => pile.insert(key.turn_and_head(), child),
+            Keyed::All(pile) => pile.insert(key, child),
         }
     }
 
     pub(super) fn remove(&mut self, key: Key, child: u32) {
         match self {
-            Keyed::ByTurn(pile) => pile.remove(key.turn(), child),
-            Keyed::ByTurnAndHead(pile) => pile.remove(key.turn_and_head(), child),
-            Keyed::ByAll(pile) => pile.remove(key, child),
+            Keyed::Turn(pile) => pile.remove(key.turn(), child),
+            Keyed::TurnAndHead(pile) => pile.remove(key.turn_and_head(), child),
+            Keyed::All(pile) => pile.remove(key, child),
         }
     }
 
     pub(super) fn first(&self) -> Option<(Key, u32)> {
         match self {
-            Keyed::ByTurn(pile) => pile.first().map(|(turn, child)| (Key::of_turn(turn, (0, 0)), child)),
-            Keyed::ByTurnAndHead(pile) => {
+            Keyed::Turn(pile) => pile.first().map(|(turn, child)| (Key::of_turn(turn, (0, 0)), child)),
+            Keyed::TurnAndHead(pile) => {
                 pile.first().map(|((turn, head), child)| (Key::of_turn(turn, head), child))
             }
-            Keyed::ByAll(pile) => pile.first(),
+            Keyed::All(pile) => pile.first(),
         }
     }
 
     /// All children that have the smallest key.
     pub(super) fn each_first(&self, each: impl FnMut(u32)) {
         match self {
-            Keyed::ByTurn(pile) => pile.each_first(each),
-            Keyed::ByTurnAndHead(pile) => pile.each_first(each),
-            Keyed::ByAll(pile) => pile.each_first(each),
+            Keyed::Turn(pile) => pile.each_first(each),
+            Keyed::TurnAndHead(pile) => pile.each_first(each),
+            Keyed::All(pile) => pile.each_first(each),
         }
     }
 
     pub(super) fn iter(&self) -> Box<dyn Iterator<Item = (Key, u32)> + '_> {
         match self {
-            Keyed::ByTurn(pile) => {
+            Keyed::Turn(pile) => {
                 Box::new(pile.iter().map(|(turn, child)| (Key::of_turn(turn, (0, 0)), child)))
             }
-            Keyed::ByTurnAndHead(pile) => {
+            Keyed::TurnAndHead(pile) => {
                 Box::new(pile.iter().map(|((turn, head), child)| (Key::of_turn(turn, head), child)))
             }
-            Keyed::ByAll(pile) => pile.iter(),
+            Keyed::All(pile) => pile.iter(),
         }
     }
 }
@@ -131,17 +134,15 @@ mod tests {
                 for child in 0..200 {
                     let turn = (chance.below(4), chance.below(3));
                     let key = Key::of_turn(turn, (chance.below(heads), 0));
+                    pile.insert(key, child);
+                    all.insert(key, child);
                     held.push((key, child));
                     if chance.below(3) == 0 {
                         let taken = usize::try_from(chance.below(held.len() as u64)).unwrap();
                         let (key, child) = held.swap_remove(taken);
-                        if child < 199 && all.iter().any(|it| it == (key, child)) {
-                            pile.remove(key, child);
-                            all.remove(key, child);
-                        }
+                        pile.remove(key, child);
+                        all.remove(key, child);
                     }
-                    pile.insert(key, child);
-                    all.insert(key, child);
                     let firsts = |pile: &Keyed| {
                         let mut firsts = Vec::new();
                         pile.each_first(|child| firsts.push(child));
