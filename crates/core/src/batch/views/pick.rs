@@ -61,14 +61,15 @@ impl View {
     /// The child with the smallest key. Several have the same one only if chance decides, each with parts of the same
     /// turn: then they are picked in proportion to those.
     fn pick_among_equals(&self, pile: &Keyed, chance: &mut Seeded) -> Option<u32> {
-        let (_, first) = pile.first()?;
-        let mut equals = 0;
-        pile.each_first(|_| equals += 1);
-        if equals == 1 {
-            return Some(first);
+        let mut equals = Vec::new();
+        pile.each_first(|child| equals.push(child));
+        if let [only] = equals[..] {
+            return Some(only);
         }
-        let mut weighed = Vec::with_capacity(equals);
-        pile.each_first(|child| weighed.push((child, self.weight_of_best(child))));
+        let weighed: Vec<_> = equals.into_iter().map(|child| (child, self.weight_of_best(child))).collect();
+        if weighed.is_empty() {
+            return None;
+        }
         let mut point = chance.below(weighed.iter().map(|it| it.1).sum());
         for (child, weight) in weighed {
             if point < weight {

@@ -61,11 +61,9 @@ impl<K: Ord + Copy> Sorted<K> {
 
     /// All elements that have the smallest key.
     pub(super) fn each_first(&self, each: impl FnMut(u32)) {
-        let Some((first, _)) = self.first() else { return };
-        let is_first = |it: &&(K, u32)| it.0 == first;
         match self {
-            Sorted::Few(few) => few.iter().take_while(is_first).map(|it| it.1).for_each(each),
-            Sorted::Many(many) => many.iter().take_while(is_first).map(|it| it.1).for_each(each),
+            Sorted::Few(few) => each_first(few.iter(), each),
+            Sorted::Many(many) => each_first(many.iter(), each),
         }
     }
 
@@ -75,6 +73,13 @@ impl<K: Ord + Copy> Sorted<K> {
             Sorted::Many(many) => Box::new(many.iter().copied()),
         }
     }
+}
+
+/// Those at the beginning of a sequence that have the same key as its first; one walk, since each begins with a look at memory.
+fn each_first<'a, K: Eq + 'a>(mut all: impl Iterator<Item = &'a (K, u32)>, mut each: impl FnMut(u32)) {
+    let Some((first, child)) = all.next() else { return };
+    each(*child);
+    all.take_while(|it| it.0 == *first).for_each(|it| each(it.1));
 }
 
 /// Elements picked in proportion to their weights: sums of 32 elements, sums of 32 sums, and so on. Wide and flat, since a
