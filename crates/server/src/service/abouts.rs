@@ -291,12 +291,12 @@ impl AtHand {
 
     /// So many bytes are filled before anybody asks.
     fn room_for_brought(&self) -> u64 {
-        self.abouts.capacity() / 8 * 7
+        self.abouts.capacity() / 4
     }
 
     /// Makes places for so many, as far as there is room: a cache that grows step by step is copied as often.
     fn make_room_for(&mut self, count: usize) {
-        let most = self.abouts.capacity() / PLACE_BYTES as u64;
+        let most = self.room_for_brought() / PLACE_BYTES as u64;
         self.abouts.reserve(count.min(usize::try_from(most).unwrap_or(usize::MAX)));
     }
 
