@@ -72,7 +72,8 @@ impl Leader {
         let submission =
             SubmissionId::from_u64(self.last << NUMBER_BITS | number).expect("41 bits are enough");
         let kind = self.kind_of(submission);
-        let traits = Traits { priority: kind.priority(), metadata: kind.metadata(), paused: false };
+        let traits =
+            Traits { priority: kind.priority(), metadata: kind.metadata(), paused: false, is_plain: true };
         let counts = ChunkCounts { total: kind.chunks(), ..ChunkCounts::default() };
         Effect::Ready {
             submission,

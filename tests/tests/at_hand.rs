@@ -46,3 +46,30 @@ async fn what_is_said_of_submissions_is_at_hand_while_they_run_and_after_a_resta
     }
     server.stop().await;
 }
+
+#[tokio::test]
+async fn of_plain_submissions_nothing_is_kept_and_consumers_get_their_metadata_as_it_is_now() {
+    let server = Here::start(|_| {}).await;
+    let mut said =
+        [json!({}), json!({"b": "x", "a": true, "c": -7, "d": "y"}), json!({"n": 1}), json!({"n": 3})];
+    let mut ids = Vec::new();
+    for metadata in &said[..3] {
+        ids.push(server.submit(json!({"chunks": 1, "metadata": metadata})).await);
+    }
+    server.submit(json!({"chunks": 1, "metadata": said[3], "opaque": "sent along"})).await;
+    until_at_hand(&server, 1).await;
+    let changed =
+        server.patch(&format!("/v1/submissions/{}", ids[2]), json!({"metadata": {"n": 2, "new": false}}));
+    assert_eq!(changed.await.status, 200);
+    said[2] = json!({"n": 2, "new": false});
+
+    let metadata = |reserved: &[serde_json::Value]| -> Vec<serde_json::Value> {
+        reserved.iter().map(|it| it["metadata"].clone()).collect()
+    };
+    assert_eq!(metadata(&server.reserve(10).await), said);
+    let folder = server.stop().await.expect("it had a folder of its own");
+    let server = Here::start_in(folder.path(), |_| {}).await;
+    until_at_hand(&server, 1).await;
+    assert_eq!(metadata(&server.reserve(10).await), said);
+    server.stop().await;
+}

@@ -74,12 +74,13 @@ pub fn check<T: Tables>(machine: &Machine<T>) {
     for (key, row) in tables.scan_prefix(Table::Traits, &[]) {
         let id = id_of(&key);
         assert!(running.contains_key(&id), "only a running submission has traits, and {id} does not run");
-        let (traits, about): (Traits, _) = (rows::decode(Table::Traits, &key, &row), about_of(tables, id));
+        let (traits, about): (Traits, _) = (Traits::from_row(id, &row), about_of(tables, id));
         assert_eq!(
-            (traits.priority, traits.metadata),
-            (about.priority, about.metadata),
+            (traits.priority, &traits.metadata),
+            (about.priority, &about.metadata),
             "the traits of {id} are what its about row says"
         );
+        assert!(!traits.is_plain || about.is_plain(), "of {id}, consumers are told what its about row says");
     }
     let found_rows = tables.scan_prefix(Table::Found, &[]).count();
     assert_eq!(found_rows, found, "submissions are found by what is said of them now, and by nothing else");

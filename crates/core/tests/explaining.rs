@@ -42,7 +42,7 @@ impl Queue {
     }
 
     fn put(&mut self, number: u64, chunks: u64, metadata: &str, priority: i64, paused: bool) {
-        let traits = Traits { priority, metadata: metadata_of(metadata), paused };
+        let traits = Traits { priority, metadata: metadata_of(metadata), paused, is_plain: true };
         let counts = ChunkCounts { total: chunks, done: 0, failed: 0 };
         let ranges = vec![std::ops::Range { start: 0, end: chunks }];
         self.reserver.absorb(&Effect::Ready { submission: id(number), round: 0, ranges, counts, traits });

@@ -109,7 +109,7 @@ impl<T: Tables> Machine<T> {
     /// Whether a running submission is held back; one whose traits row an earlier build never wrote is not.
     fn is_paused(&self, id: SubmissionId) -> bool {
         let row = self.tables().get(Table::Traits, &id.key());
-        row.is_some_and(|row| rows::decode::<Traits>(Table::Traits, &id.key(), &row).paused)
+        row.is_some_and(|row| Traits::from_row(id, &row).paused)
     }
 
     /// What is said of a submission: what its producer said, and where somebody changed that, what is said now.

@@ -10,7 +10,7 @@
 
 use super::deck::{Deck, Side};
 use super::strategy::Strategy;
-use super::submissions::Traits;
+use super::submissions::{MetadataBytes, Traits};
 use super::values::FewValues;
 use super::views::explain::{Elsewhere, Explanation, Subject, SubmissionSeen};
 use super::views::overview::{FieldKnown, FieldSeen, LimitsReached, StrategyInUse};
@@ -42,6 +42,7 @@ struct Item {
     priority: i64,
     values: FewValues,
     is_paused: bool,
+    is_plain: bool,
 }
 
 impl Item {
@@ -99,6 +100,7 @@ impl Ready {
             priority: traits.priority,
             values: self.views.values_mut().of(&traits.metadata),
             is_paused: traits.paused,
+            is_plain: traits.is_plain,
         };
         let slot = self.free.pop().unwrap_or_else(|| {
             self.items.push(None);
@@ -117,6 +119,7 @@ impl Ready {
         let is_same = item.priority == traits.priority
             && item.is_paused == traits.paused
             && item.values.iter().eq(new_values.iter());
+        item.is_plain = traits.is_plain;
         let old_values = if is_same { new_values } else { std::mem::replace(&mut item.values, new_values) };
         if !is_same {
             self.views.set(Candidate { weight: 0, values: &old_values, ..item.candidate(slot) });
@@ -265,6 +268,12 @@ impl Ready {
         self.views.serve(found, &values);
         chunks.iter().for_each(|_| self.views.count(&values, true));
         Some((submission, chunks))
+    }
+
+    /// The metadata of a submission of which nothing else is said to consumers.
+    pub(super) fn plain_metadata(&self, submission: SubmissionId) -> Option<MetadataBytes> {
+        let item = self.item(submission).filter(|it| it.is_plain)?;
+        Some(self.views.values().metadata(&item.values))
     }
 
     /// Counts a chunk of a submission as out, or as out no more.

@@ -49,7 +49,7 @@ pub struct Unsettled {
 pub(crate) fn traits_of(tables: &dyn Tables, id: SubmissionId) -> Traits {
     let key = id.key();
     if let Some(row) = tables.get(Table::Traits, &key) {
-        return rows::decode(Table::Traits, &key, &row);
+        return Traits::from_row(id, &row);
     }
     Traits::of(&about_of(tables, id))
 }
@@ -194,7 +194,7 @@ impl BatchState {
             let key = id.key();
             while rows.next_if(|(row_key, _)| row_key[..] < key[..]).is_some() {}
             let traits = match rows.next_if(|(row_key, _)| row_key[..] == key[..]) {
-                Some((_, row)) => rows::decode(Table::Traits, &key, &row),
+                Some((_, row)) => Traits::from_row(id, &row),
                 None => traits_of(tables, id),
             };
             Unsettled::new(tables, id, submission, traits)

@@ -18,8 +18,9 @@ use crate::rows;
 use crate::tables::Table;
 use crate::time::At;
 use minicbor::bytes::ByteVec;
-use minicbor::{Decode, Encode};
+use minicbor::{Decode, Encode, Encoder};
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::fmt;
 
 /// Strategic metadata: what strategies and searches go by.
@@ -83,6 +84,11 @@ impl Submit {
             idempotency_key: None,
             output: None,
         }
+    }
+
+    /// Whether consumers are told its metadata and nothing else.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.input == Input::Nowhere && self.opaque.is_empty() && self.output.is_none()
     }
 
     /// The first limit that the submission breaks, as a sentence that says what to do.
@@ -197,7 +203,8 @@ fn problem_of_value(field: &str, value: &MetaValue) -> Option<String> {
     }
 }
 
-/// What strategies go by: a submission's priority and metadata as they are now, and whether it is held back.
+/// What the leader hands out by: a submission's priority and metadata as they are now, whether it is held back, and whether
+/// there is more to say of it.
 #[derive(Debug, Clone, PartialEq, Default, Encode, Decode)]
 pub struct Traits {
     /// For `CustomPriority`: higher goes first.
@@ -209,12 +216,57 @@ pub struct Traits {
     /// Nothing more of it is handed out until somebody resumes it.
     #[n(2)]
     pub paused: bool,
+    /// Consumers are told its metadata and nothing else: it has no input, no opaque bytes and no branch. Rows of earlier builds
+    /// do not say so.
+    #[n(3)]
+    #[cbor(default)]
+    pub is_plain: bool,
 }
 
 impl Traits {
+    /// What a traits row says.
+    pub fn from_row(id: SubmissionId, row: &[u8]) -> Traits {
+        rows::decode(Table::Traits, &id.key(), row)
+    }
+
     /// The traits of a submission that comes in.
     pub fn of(submit: &Submit) -> Traits {
-        Traits { priority: submit.priority, metadata: submit.metadata.clone(), paused: false }
+        Traits {
+            priority: submit.priority,
+            metadata: submit.metadata.clone(),
+            paused: false,
+            is_plain: submit.is_plain(),
+        }
+    }
+}
+
+/// Metadata as CBOR: as it stands in rows, and in frames of work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MetadataBytes(Box<[u8]>);
+
+impl MetadataBytes {
+    /// Encodes fields, in the order of their names.
+    pub(super) fn of_sorted(fields: &[(&str, &MetaValue)]) -> MetadataBytes {
+        let mut out = Encoder::new(Vec::with_capacity(24 * fields.len() + 1));
+        let mut encode = || -> Result<(), minicbor::encode::Error<Infallible>> {
+            out.map(fields.len() as u64)?;
+            for (field, value) in fields {
+                out.str(field)?.encode(value)?;
+            }
+            Ok(())
+        };
+        encode().expect("encoding into memory does not fail");
+        MetadataBytes(out.into_writer().into())
+    }
+
+    /// The bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// What they say.
+    pub fn decode(&self) -> Metadata {
+        minicbor::decode(&self.0).expect("metadata was encoded here")
     }
 }
 

@@ -8,7 +8,7 @@
 //! - `out` is the number of chunks being worked on whose submission has the value.
 //! - The counts of a field, and of all, are sums over the submissions that have it, and over all.
 
-use super::submissions::{MetaValue, Metadata};
+use super::submissions::{MetaValue, Metadata, MetadataBytes};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -193,6 +193,14 @@ impl Values {
             self.fields[field.0 as usize].had += u32::from(*submissions == 1);
         }
         FewValues::new(values)
+    }
+
+    /// The metadata that these values are.
+    pub(super) fn metadata(&self, values: &FewValues) -> MetadataBytes {
+        let mut fields: Vec<(&str, &MetaValue)> =
+            values.iter().filter_map(|id| Some((self.name_of(self.field_of(id)), self.get(id)?))).collect();
+        fields.sort_unstable_by_key(|(field, _)| *field);
+        MetadataBytes::of_sorted(&fields)
     }
 
     /// A submission does not have the value any more; it still refers to it. Says whether no other one has it.
@@ -450,6 +458,19 @@ mod tests {
         assert_eq!(values.get(seven), Some(&MetaValue::Integer(7)));
         second.iter().for_each(|id| values.release(id));
         assert_eq!(values.known_field("company"), None);
+    }
+
+    #[test]
+    fn values_say_the_metadata_that_they_were_made_from_in_the_bytes_of_a_row() {
+        let mut values = Values::default();
+        let mixed: Metadata = [("b".to_owned(), "x".into()), ("a".to_owned(), MetaValue::Bool(true))].into();
+        for metadata in [mixed, metadata(&[("z", -1), ("a", 1), ("c", i64::MAX), ("b", 7)]), Metadata::new()]
+        {
+            let known = values.of(&metadata);
+            let bytes = values.metadata(&known);
+            assert_eq!(bytes.as_bytes(), crate::rows::encode(&metadata));
+            assert_eq!(bytes.decode(), metadata);
+        }
     }
 
     #[test]

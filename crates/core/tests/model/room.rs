@@ -108,8 +108,7 @@ impl Handed {
     }
 
     pub(crate) fn traits(&self) -> Traits {
-        let Submit { priority, metadata, .. } = self.submit.clone();
-        Traits { priority, metadata, paused: self.paused }
+        Traits { paused: self.paused, ..Traits::of(&self.submit) }
     }
 
     /// What of it can be handed out.

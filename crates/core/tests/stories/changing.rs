@@ -33,7 +33,7 @@ fn a_change_is_shown_and_told_and_kept_by_the_next_leader() {
         on_failure: Some(OnFailure::Continue),
         ..Changes::pausing(true)
     };
-    let traits = Traits { priority: 7, metadata: shade("blue"), paused: true };
+    let traits = Traits { priority: 7, metadata: shade("blue"), paused: true, is_plain: true };
     let expected = Applied {
         outcome: Outcome::Changed,
         effects: vec![Effect::Changed { submission, traits: traits.clone() }],

@@ -30,7 +30,7 @@ pub(super) fn frames_of(service: &Service, request: u64, hand_outs: &[HandOut]) 
                 frame.push(&work);
                 bytes
             }),
-            false => service.abouts().look(service.order(), hand_out.submission, |about| {
+            false => service.abouts().look(service.order(), hand_out, |about| {
                 frame.push_chunks(hand_out, about);
                 about.bytes()
             }),
@@ -65,7 +65,7 @@ impl WorkFrame {
         minicbor::encode(work, &mut self.work).expect("encoding into memory does not fail");
     }
 
-    fn push_chunks(&mut self, HandOut { submission, chunks }: &HandOut, about: &About) {
+    fn push_chunks(&mut self, HandOut { submission, chunks, .. }: &HandOut, about: &About) {
         self.count += 1;
         self.work.reserve(about.encoded_fields().len() + 24 * chunks.len() + 16);
         let mut out = Encoder::new(&mut self.work);
@@ -158,8 +158,11 @@ mod tests {
         let submission = SubmissionId::from_u64(1 << 40).expect("it is an id");
         let name = ChunkName { submission, chunk: ChunkIndex(7) };
         let token = AttemptToken::new(&[5; 16], name, Attempt { epoch: Epoch(3), nth: 1 });
-        let hand_out =
-            HandOut { submission, chunks: vec![(ChunkIndex(7), token), (ChunkIndex(1 << 33), token)] };
+        let hand_out = HandOut {
+            submission,
+            chunks: vec![(ChunkIndex(7), token), (ChunkIndex(1 << 33), token)],
+            plain: None,
+        };
         let chunks = chunks_of(&hand_out);
         let metadata: Metadata =
             [("company".to_owned(), 7_i64.into()), ("mode".to_owned(), "x".into())].into();

@@ -117,7 +117,7 @@ impl Service {
     fn reservations(&self, hand_outs: &[HandOut], until: At) -> Vec<ReservationInfo> {
         let (mut reservations, mut too_many, mut bytes) = (Vec::new(), Vec::new(), 0);
         for hand_out in hand_outs {
-            let HandOut { submission, chunks } = hand_out;
+            let HandOut { submission, chunks, .. } = hand_out;
             if bytes > RESERVE_ANSWER_BYTES {
                 let name = |chunk| ChunkName { submission: *submission, chunk };
                 too_many.extend(chunks.iter().map(|(chunk, token)| (name(*chunk), *token)));
@@ -128,7 +128,7 @@ impl Service {
                     Some(to_do) => Said::OfTask(to_do),
                     None => continue,
                 },
-                false => Said::OfSubmission(self.abouts().look(self.order(), *submission, About::clone)),
+                false => Said::OfSubmission(self.abouts().look(self.order(), hand_out, About::clone)),
             };
             for (chunk, token) in chunks {
                 bytes += said.bytes();

@@ -17,6 +17,7 @@ use super::deck::Side;
 use super::ready::Ready;
 use super::state::Unsettled;
 use super::strategy::Strategy;
+use super::submissions::MetadataBytes;
 use super::tokens::AttemptToken;
 use super::views::explain::{Elsewhere, Explanation, SubmissionSeen};
 use super::views::{PlanId, Stage};
@@ -66,6 +67,8 @@ pub struct HandOut {
     pub submission: SubmissionId,
     /// The chunks, each with the token of this attempt at it.
     pub chunks: Vec<(ChunkIndex, AttemptToken)>,
+    /// The submission's metadata, if consumers are told nothing else of it.
+    pub plain: Option<MetadataBytes>,
 }
 
 impl HandOut {
@@ -277,8 +280,11 @@ impl Reserver {
                 handed.push((chunk, AttemptToken::new(&self.token_key, name, attempt)));
             }
         }
-        hand_outs
-            .extend(by_submission.into_iter().map(|(submission, chunks)| HandOut { submission, chunks }));
+        hand_outs.extend(by_submission.into_iter().map(|(submission, chunks)| HandOut {
+            submission,
+            chunks,
+            plain: self.ready.plain_metadata(submission),
+        }));
     }
 
     fn next_attempt(&self, name: ChunkName) -> Attempt {

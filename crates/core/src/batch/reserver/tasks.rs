@@ -98,7 +98,7 @@ impl Reserver {
             let attempt = Attempt::of_task(self.epoch, hand_out);
             self.hold(name, Reservation { attempt, holder });
             let token = AttemptToken::new(&self.token_key, name, attempt);
-            hand_outs.push(HandOut { submission: task, chunks: vec![(name.chunk, token)] });
+            hand_outs.push(HandOut { submission: task, chunks: vec![(name.chunk, token)], plain: None });
             *left -= 1;
         }
         true

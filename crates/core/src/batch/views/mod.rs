@@ -130,6 +130,10 @@ impl Default for Views {
 
 impl Views {
     /// The values of submissions.
+    pub(super) const fn values(&self) -> &Values {
+        &self.values
+    }
+
     pub(super) const fn values_mut(&mut self) -> &mut Values {
         &mut self.values
     }

@@ -1,8 +1,9 @@
 //! Abouts: what is said of running submissions, at hand without a look at the tables.
 //!
-//! A row that nobody has read lately costs more to find on disk than all else that a hand-out does. So what is said is kept as
-//! consumers get it, in as many bytes as it has in a frame, of as many submissions as there is room for; the Librarian
-//! brings it here before anybody asks. Of submissions that come back after their end it is read when somebody asks.
+//! A row that nobody has read lately costs more to find on disk than all else that a hand-out does. Plain submissions, of which
+//! consumers are told nothing but the metadata, need none: their hand-outs say it, from the leader's memory. Of the others, what is
+//! said is kept as consumers get it, in as many bytes as it has in a frame, of as many submissions as there is room for; the
+//! Librarian brings it here before anybody asks. Of submissions that come back after their end it is read when somebody asks.
 //!
 //! Invariants
 //! - What is at hand is the machine's word as far as it was told.
@@ -11,23 +12,23 @@
 //! - What was read of a submission is not kept if it has changed or ended meanwhile.
 //! - The Librarian leaves room for what others ask for.
 
-use crate::limits::{ABOUTS_AT_HAND_BYTES_MAX, ABOUTS_BROUGHT_AT_ONCE_BYTES};
-use minicbor::bytes::ByteVec;
-use minicbor::{Decoder, Encoder};
+mod about;
+mod bring;
+
+pub use about::{About, AboutFields};
+
+use crate::limits::ABOUTS_AT_HAND_BYTES_MAX;
 use quick_cache::Weighter;
 use quick_cache::unsync::Cache;
 use std::collections::BTreeSet;
-use std::convert::Infallible;
-use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
-use windlass_core::batch::submissions::{Input, Metadata, Submit};
+use windlass_core::batch::reserver::HandOut;
+use windlass_core::batch::submissions::{Metadata, Submit};
 use windlass_core::entry::Effect;
 use windlass_core::ids::SubmissionId;
 use windlass_core::tables::Table;
 use windlass_order::Order;
-use windlass_store::tables::CommittedRows;
-use windlass_store::turns;
 
 /// See the file's head.
 #[derive(Debug, Default)]
@@ -54,6 +55,8 @@ struct AtHand {
     met: Option<SubmissionId>,
     /// It had no room for the next.
     is_full: bool,
+    /// There are places for what it brings.
+    has_places: bool,
 }
 
 /// A read of rows that is under way.
@@ -65,96 +68,13 @@ struct Reading<'a> {
     is_all_in_tables: bool,
 }
 
-/// What is said of a submission.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct About {
-    /// The fields that stand before the chunks in a frame of work, one after the other.
-    fields: Box<[u8]>,
-    /// The branch that outputs go to.
-    branch: Option<Box<str>>,
-}
-
-/// The fields of an about.
-#[derive(Debug, Clone, PartialEq)]
-pub struct AboutFields {
-    /// Chunk i's bytes are the object `prefix/i`.
-    pub prefix: Option<String>,
-    /// The bytes of the only chunk.
-    pub payload: Option<ByteVec>,
-    /// What the producer sent along.
-    pub opaque: Option<ByteVec>,
-    /// The submission's metadata.
-    pub metadata: Metadata,
-}
-
-impl About {
-    /// Takes from what its producer said what consumers get.
-    pub fn of(said: &Submit) -> About {
-        let (prefix, payload) = match &said.input {
-            Input::Nowhere => (None, None),
-            Input::Prefix(prefix) => (Some(prefix), None),
-            Input::Inline(payload) => (None, Some(payload)),
-        };
-        let opaque = (!said.opaque.is_empty()).then_some(&said.opaque);
-        let branch = said.output.as_ref().map(|rule| rule.branch.as_str().into());
-        About { fields: encoded(prefix, payload, opaque, &said.metadata), branch }
-    }
-
-    /// The same with other metadata, which is all that can change of it.
-    fn with_metadata(&self, metadata: &Metadata) -> About {
-        let AboutFields { prefix, payload, opaque, .. } = self.fields();
-        let fields = encoded(prefix.as_ref(), payload.as_ref(), opaque.as_ref(), metadata);
-        About { fields, branch: self.branch.clone() }
-    }
-
-    /// Fields 1 to 4 of a frame's [`WorkOf`](windlass_api::frames::WorkOf), as they stand there.
-    pub fn encoded_fields(&self) -> &[u8] {
-        &self.fields
-    }
-
-    /// The branch that outputs go to.
-    pub fn branch(&self) -> Option<&str> {
-        self.branch.as_deref()
-    }
-
-    /// What the fields say.
-    pub fn fields(&self) -> AboutFields {
-        let mut fields = Decoder::new(&self.fields);
-        let mut decode = || -> Result<AboutFields, minicbor::decode::Error> {
-            Ok(AboutFields {
-                prefix: fields.decode()?,
-                payload: fields.decode()?,
-                opaque: fields.decode()?,
-                metadata: fields.decode()?,
-            })
-        };
-        decode().expect("the fields were encoded here")
-    }
-
-    /// About how many bytes it takes in a frame of work or an answer.
-    pub fn bytes(&self) -> usize {
-        self.fields.len() + self.branch.as_ref().map_or(0, |branch| branch.len()) + 64
-    }
-}
-
-fn encoded(
-    prefix: Option<&String>,
-    payload: Option<&ByteVec>,
-    opaque: Option<&ByteVec>,
-    metadata: &Metadata,
-) -> Box<[u8]> {
-    let mut fields = Encoder::new(Vec::with_capacity(128));
-    let mut encode = || -> Result<(), minicbor::encode::Error<Infallible>> {
-        fields.encode(prefix)?.encode(payload)?.encode(opaque)?.encode(metadata)?;
-        Ok(())
-    };
-    encode().expect("encoding into memory does not fail");
-    fields.into_writer().into()
-}
-
 impl Abouts {
     /// Looks at what is said of a submission that is being handed out.
-    pub fn look<R>(&self, order: &Order, id: SubmissionId, look: impl FnOnce(&About) -> R) -> R {
+    pub fn look<R>(&self, order: &Order, hand_out: &HandOut, look: impl FnOnce(&About) -> R) -> R {
+        if let Some(metadata) = &hand_out.plain {
+            return look(&About::of_plain(metadata));
+        }
+        let id = hand_out.submission;
         self.look_or_read(id, || in_tables(order, id), || order.read(|machine| machine.about(id)), true, look)
     }
 
@@ -245,29 +165,6 @@ impl Abouts {
         self.news.notified().await;
     }
 
-    /// Brings what is said of the next running submissions, up to so many; false if there are no more, or no room.
-    pub(crate) fn bring_some(&self, order: &Order, count: usize) -> bool {
-        let (reading, met) = {
-            let mut at_hand = self.lock();
-            at_hand.is_full = at_hand.abouts.weight() >= at_hand.room_for_brought();
-            if at_hand.is_full {
-                return false;
-            }
-            (at_hand.begin_reading(self), at_hand.met)
-        };
-        // Whoever applies tells what has changed before it is in the tables, and lets go of the machine after that.
-        let running = order.read(|machine| machine.batch().running());
-        if met.is_none() {
-            self.lock().make_room_for(running);
-        }
-        let ids = running_after(order.committed(), met, count);
-        let brought = abouts_of(order.committed(), &ids);
-        let Some((last, _)) = brought.last() else { return false };
-        let last = *last;
-        reading.end_bringing(brought, last);
-        true
-    }
-
     fn lock(&self) -> MutexGuard<'_, AtHand> {
         self.at_hand.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -286,6 +183,7 @@ impl AtHand {
             outdated: BTreeSet::new(),
             met: None,
             is_full: false,
+            has_places: false,
         }
     }
 
@@ -294,10 +192,13 @@ impl AtHand {
         self.abouts.capacity() / 4
     }
 
-    /// Makes places for so many, as far as there is room: a cache that grows step by step is copied as often.
-    fn make_room_for(&mut self, count: usize) {
-        let most = self.room_for_brought() / PLACE_BYTES as u64;
-        self.abouts.reserve(count.min(usize::try_from(most).unwrap_or(usize::MAX)));
+    /// Makes places for so many, once, as far as there is room: a cache that grows step by step is copied as often.
+    fn make_places_for(&mut self, count: usize) {
+        if !self.has_places {
+            let most = self.room_for_brought() / PLACE_BYTES as u64;
+            self.abouts.reserve(count.min(usize::try_from(most).unwrap_or(usize::MAX)));
+            self.has_places = true;
+        }
     }
 
     fn begin_reading<'a>(&mut self, abouts: &'a Abouts) -> Reading<'a> {
@@ -382,41 +283,6 @@ fn in_tables(order: &Order, id: SubmissionId) -> Option<Submit> {
     Some(Submit::from_row(id, &row))
 }
 
-/// The next running submissions: those that have a row of traits.
-fn running_after(rows: &CommittedRows, met: Option<SubmissionId>, count: usize) -> Vec<SubmissionId> {
-    let met = met.map(SubmissionId::key);
-    let from = met.as_ref().map_or(Bound::Unbounded, |key| Bound::Excluded(&key[..]));
-    let rows = rows.scan(Table::Traits, (from, Bound::Unbounded)).take(count);
-    rows.map(|(key, _)| SubmissionId::from_key(&key).expect("a row of traits has an id as key")).collect()
-}
-
-/// What is said of the first of these, as many as are not too much at once.
-fn abouts_of(rows: &CommittedRows, ids: &[SubmissionId]) -> Vec<(SubmissionId, About)> {
-    /// Rows of others, which are over, that are passed by; one that is further away is looked up by itself.
-    const PASSED_BY_MAX: usize = 8;
-    let (Some(first), Some(last)) = (ids.first(), ids.last()) else { return Vec::new() };
-    let (first, last) = (first.key(), last.key());
-    let walk = rows.scan(Table::Abouts, (Bound::Included(&first), Bound::Included(&last)));
-    let (mut walk, mut found, mut bytes) = (walk.peekable(), Vec::with_capacity(ids.len()), 0);
-    for id in ids {
-        turns::give_way();
-        let key = id.key();
-        for _ in 0..PASSED_BY_MAX {
-            if walk.next_if(|(other, _)| other[..] < key[..]).is_none() {
-                break;
-            }
-        }
-        let row = walk.next_if(|(other, _)| other[..] == key[..]).map(|(_, row)| row);
-        let Some(row) = row.or_else(|| rows.get(Table::Abouts, &key)) else { continue };
-        bytes += row.len();
-        found.push((*id, About::of(&Submit::from_row(*id, &row))));
-        if bytes > ABOUTS_BROUGHT_AT_ONCE_BYTES {
-            break;
-        }
-    }
-    found
-}
-
 impl Default for AtHand {
     fn default() -> AtHand {
         AtHand::with_room(ABOUTS_AT_HAND_BYTES_MAX)
@@ -432,7 +298,7 @@ struct Bytes;
 
 impl Weighter<SubmissionId, About> for Bytes {
     fn weight(&self, _: &SubmissionId, about: &About) -> u64 {
-        (PLACE_BYTES + about.fields.len() + about.branch().map_or(0, str::len)) as u64
+        (PLACE_BYTES + about.encoded_fields().len() + about.branch().map_or(0, str::len)) as u64
     }
 }
 
@@ -571,20 +437,5 @@ mod tests {
         let goes_on = (1..=90).position(|number| abouts.lock().let_go(id(number)));
         assert!(goes_on.is_some_and(|ended| ended > 5), "not at once, but long before everything has ended");
         assert!(!abouts.lock().is_full);
-    }
-
-    #[test]
-    fn an_about_says_what_the_producer_said() {
-        let metadata: Metadata = [("company".to_owned(), 7_i64.into())].into();
-        let submit =
-            Submit { input: Input::Prefix("in/7".into()), metadata: metadata.clone(), ..Submit::new(3) };
-        let about = About::of(&submit);
-        let fields = AboutFields { prefix: Some("in/7".into()), payload: None, opaque: None, metadata };
-        assert_eq!((about.fields(), about.branch()), (fields, None));
-        let opaque = Submit { opaque: vec![9].into(), ..Submit::new(1) };
-        let inline = About::of(&Submit { input: Input::Inline(vec![1, 2].into()), ..opaque });
-        let changed = inline.with_metadata(&submit.metadata).fields();
-        assert_eq!((changed.payload, changed.opaque), (Some(vec![1, 2].into()), Some(vec![9].into())));
-        assert_eq!(changed.metadata, submit.metadata);
     }
 }
