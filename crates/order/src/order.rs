@@ -150,10 +150,10 @@ impl Order {
             options.snapshot_folder.clone(),
             &position,
             options.snapshot_every_bytes,
-            in_use.clone(),
+            in_use,
         ));
         let feeder = Feeder::new(Arc::clone(&applier), alarm.clone(), position, Arc::clone(&checkpoint));
-        let store = LogStore::new(log.clone(), applier.committed().clone(), alarm.clone(), in_use);
+        let store = LogStore::new(log.clone(), alarm.clone());
         let node = Node::new(options.node, Arc::new(config), Peers, store, feeder).await;
         let node = node.map_err(|fatal| stopped(&alarm, &fatal))?;
 

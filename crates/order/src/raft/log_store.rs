@@ -17,9 +17,8 @@ use openraft::{EntryPayload, LogState, OptionalSend, RaftLogReader};
 use std::fmt::Debug;
 use std::io;
 use std::ops::{Bound, Range, RangeBounds};
-use tokio::sync::{mpsc, oneshot};
-use windlass_store::log::{Log, LogFault, Meanwhile, Record};
-use windlass_store::tables::CommittedRows;
+use tokio::sync::oneshot;
+use windlass_store::log::{Log, LogFault, Record};
 
 /// The state that holds the vote.
 const VOTE_KEY: u8 = 1;
@@ -27,23 +26,15 @@ const VOTE_KEY: u8 = 1;
 const PURGED_KEY: u8 = 2;
 
 /// Raft's log; cheap to clone.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(crate) struct LogStore {
     log: Log,
-    rows: CommittedRows,
     alarm: Alarm,
-    /// See [`Checkpoint`](super::checkpoint::Checkpoint); behind the rows, so that it is dropped after them.
-    _in_use: mpsc::Sender<()>,
 }
 
 impl LogStore {
-    pub(crate) const fn new(
-        log: Log,
-        rows: CommittedRows,
-        alarm: Alarm,
-        in_use: mpsc::Sender<()>,
-    ) -> LogStore {
-        LogStore { log, rows, alarm, _in_use: in_use }
+    pub(crate) const fn new(log: Log, alarm: Alarm) -> LogStore {
+        LogStore { log, alarm }
     }
 
     fn read(&self, range: Range<u64>) -> io::Result<Vec<Entry>> {
@@ -182,12 +173,9 @@ impl RaftLogStorage<Types> for LogStore {
             }
             callback.io_completed(result.map_err(io::Error::other));
         };
-        // A member alone has nothing to do until its entries are durable but to bring rows of earlier ones to the tables, so it
-        // writes them itself. With others, the log's thread must write, so that they do so at the same time.
-        let records = entries.into_iter().map(record).collect();
-        let mut write_rows = || self.rows.write_some();
-        let meanwhile: Option<Meanwhile<'_>> = self.rows.are_some_waiting().then_some(&mut write_rows);
-        self.log.append_here(records, Box::new(done), meanwhile);
+        // A member alone has nothing to do until its entries are durable, so it writes them itself. With others, the log's
+        // thread must write, so that they do so at the same time.
+        self.log.append_here(entries.into_iter().map(record).collect(), Box::new(done));
         Ok(())
     }
 

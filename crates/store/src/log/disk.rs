@@ -6,8 +6,6 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-#[cfg(target_os = "linux")]
-use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -46,10 +44,6 @@ pub trait DiskFile: Send + Sync {
 
     /// Writes all of `bytes` at `offset`.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
-
-    /// Has what was written in a range begin its way to the disk, if the system can do that, and does not wait for the disk.
-    /// Only `sync` says whether it has arrived.
-    fn begin_sync(&self, _offset: u64, _bytes: u64) {}
 
     /// Makes everything written so far durable (fdatasync).
     fn sync(&self) -> io::Result<()>;
@@ -114,12 +108,6 @@ impl DiskFile for File {
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.write_all_at(bytes, offset)
-    }
-
-    #[cfg(target_os = "linux")]
-    fn begin_sync(&self, offset: u64, bytes: u64) {
-        // Linux begins to write what it is advised to drop. It is a hint: whatever goes wrong, `sync` meets it again.
-        rustix::fs::fadvise(self, offset, NonZeroU64::new(bytes), rustix::fs::Advice::DontNeed).unwrap_or(());
     }
 
     fn sync(&self) -> io::Result<()> {

@@ -121,9 +121,6 @@ pub struct LogCounters {
 /// Called once, with the fate of an append.
 pub type Done = Box<dyn FnOnce(Result<(), LogFault>) + Send>;
 
-/// What whoever writes does between a write and its sync, while the disk is busy.
-pub type Meanwhile<'a> = &'a mut dyn FnMut();
-
 /// A handle to an open log; cheap to clone. The writer thread ends when the last one is dropped.
 #[derive(Clone)]
 pub struct Log {
@@ -196,15 +193,14 @@ impl Log {
     }
 
     /// As [`Log::append`], but writes on the caller's own thread, before it returns, unless a write is under way: for a
-    /// caller that has little to do until then, this saves the way to another thread and back. The little it has is done
-    /// while the disk writes, or not at all if it is another thread that writes.
+    /// caller that has nothing to do until then, this saves the way to another thread and back.
     ///
     /// # Panics
     /// As [`Log::append`].
-    pub fn append_here(&self, records: Vec<Record>, done: Done, meanwhile: Option<Meanwhile<'_>>) {
+    pub fn append_here(&self, records: Vec<Record>, done: Done) {
         if self.queue(records, done) {
             match self.handle.writer.try_lock() {
-                Ok(mut writer) => writer.write_queued(meanwhile),
+                Ok(mut writer) => writer.write_queued(),
                 // Whoever writes looks at the queue once more, or has looked already: then the thread must.
                 Err(TryLockError::WouldBlock) => self.handle.shared.wake.notify_one(),
                 Err(TryLockError::Poisoned(_)) => panic!("a thread has found a contradiction in the log"),

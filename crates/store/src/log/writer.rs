@@ -11,7 +11,7 @@ use super::format::{self, GroupBuffer, MARKER_BYTES, Marker};
 use super::ledger::Ledger;
 use super::recover;
 use super::segments::{Before, Folder, Tail};
-use super::{Append, Meanwhile, Record, Shared};
+use super::{Append, Record, Shared};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
@@ -33,7 +33,7 @@ pub(super) struct Writer {
 pub(super) fn run(shared: &Shared, writer: &Mutex<Writer>) {
     let lock = || writer.lock().expect("no thread has found a contradiction in the log");
     while shared.wait_for_appends() {
-        lock().write_queued(None);
+        lock().write_queued();
     }
     lock().finish();
 }
@@ -43,15 +43,15 @@ impl Writer {
         Writer { shared, folder, ledger, tail, fault: None }
     }
 
-    /// Writes and answers until nothing is queued; does something else while the disk has the first of it.
-    pub(super) fn write_queued(&mut self, mut meanwhile: Option<Meanwhile<'_>>) {
+    /// Writes and answers until nothing is queued.
+    pub(super) fn write_queued(&mut self) {
         loop {
             let mut queued = std::mem::take(&mut self.shared.lock().queue);
             if queued.is_empty() {
                 return;
             }
             while self.fault.is_none() && !queued.is_empty() {
-                self.fault = self.write_some(&mut queued, meanwhile.take()).err();
+                self.fault = self.write_some(&mut queued).err();
             }
             if let Some(fault) = &self.fault {
                 for append in queued {
@@ -72,15 +72,11 @@ impl Writer {
     }
 
     /// Writes and answers one group from the front of the queue, or answers with the fault.
-    fn write_some(
-        &mut self,
-        queued: &mut VecDeque<Append>,
-        meanwhile: Option<Meanwhile<'_>>,
-    ) -> Result<(), LogFault> {
+    fn write_some(&mut self, queued: &mut VecDeque<Append>) -> Result<(), LogFault> {
         let mut group = Vec::new();
         let written = self.make_room(queued).and_then(|()| {
             group = self.take_group(queued);
-            self.write_group(&group, meanwhile)
+            self.write_group(&group)
         });
         if let Err(fault) = &written {
             tracing::error!("the log takes no more records: {fault}");
@@ -143,7 +139,7 @@ impl Writer {
         group
     }
 
-    fn write_group(&mut self, group: &[Append], meanwhile: Option<Meanwhile<'_>>) -> Result<(), LogFault> {
+    fn write_group(&mut self, group: &[Append]) -> Result<(), LogFault> {
         let Some(last) = group.last() else { return Ok(()) };
         let bytes: u64 = group.iter().map(Append::bytes).sum();
         let (file, path) = {
@@ -161,10 +157,6 @@ impl Writer {
             places.extend(records().map(|record| buffer.push(record)));
             let (buffer, chain) = buffer.finish();
             file.write_at(&buffer, self.tail.end).map_err(|e| LogFault::from_io("write", &path, &e))?;
-            if let Some(meanwhile) = meanwhile {
-                file.begin_sync(self.tail.end, buffer.len() as u64);
-                meanwhile();
-            }
             file.sync().map_err(|e| LogFault::from_io("sync", &path, &e))?;
             self.tail.end += buffer.len() as u64;
             self.tail.chain = chain;

@@ -150,7 +150,7 @@ impl Engine {
         batch.commit()?;
         // Until this returns whoever looks for one of these rows finds it in memory.
         self.recent_tasks.forget(rows.keys(Table::Tasks));
-        rows.tables().try_for_each(|table| self.seal_if_full(table))
+        rows.tables().try_for_each(|(table, _)| self.seal_if_full(table))
     }
 
     /// Hands what was written to the operating system: it then survives the death of the process.

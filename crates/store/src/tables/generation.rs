@@ -5,18 +5,21 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::iter::Peekable;
 use std::ops::{Bound, Deref};
+use std::sync::Arc;
 use windlass_core::tables::{KeyRange, Row, Table, Walk};
 
 /// Rows of one table that were put or, where the value is none, deleted.
-type Rows = BTreeMap<Slice, Option<Slice>>;
+pub(super) type Rows = BTreeMap<Slice, Option<Slice>>;
 
 /// What a row takes beside its bytes, about.
 const ROW_BYTES: usize = 64;
 
 /// See the file's head.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub(super) struct Generation {
-    tables: [Rows; Table::ALL.len()],
+    /// Whoever walks over the rows of a table holds them as they are. What is put into them meanwhile is put into a copy: it is made
+    /// once for a walk, of one table.
+    tables: [Option<Arc<Rows>>; Table::ALL.len()],
     rows: usize,
     bytes: usize,
 }
@@ -38,26 +41,24 @@ impl Generation {
 
     /// The value of a row, none if it was deleted; nothing if it is not here.
     pub(super) fn get(&self, table: Table, key: &[u8]) -> Option<Option<&Slice>> {
-        let rows = &self.tables[position(table)];
-        if rows.is_empty() { None } else { rows.get(key).map(Option::as_ref) }
+        self.of(table)?.get(key).map(Option::as_ref)
+    }
+
+    /// The rows of a table, if it has any.
+    pub(super) fn of(&self, table: Table) -> Option<&Arc<Rows>> {
+        self.tables[position(table)].as_ref()
     }
 
     /// Writes a row, or notes that it is deleted.
     pub(super) fn put(&mut self, table: Table, key: Slice, value: Option<Slice>) {
-        self.put_at(position(table), key, value);
+        let rows = Arc::make_mut(self.tables[position(table)].get_or_insert_default());
+        let more = put(rows, key, value);
+        self.count(more);
     }
 
-    fn put_at(&mut self, table: usize, key: Slice, value: Option<Slice>) {
-        let bytes = |value: &Option<Slice>| value.as_ref().map_or(0, |value| value.len());
-        let row = key.len() + ROW_BYTES;
-        self.bytes += bytes(&value);
-        match self.tables[table].insert(key, value) {
-            Some(before) => self.bytes -= bytes(&before),
-            None => {
-                self.rows += 1;
-                self.bytes += row;
-            }
-        }
+    fn count(&mut self, More { rows, bytes }: More) {
+        self.rows += rows;
+        self.bytes = self.bytes.strict_add_signed(bytes);
     }
 
     /// Takes in what was written after everything that is here.
@@ -67,28 +68,47 @@ impl Generation {
             return;
         }
         for (table, rows) in newer.tables.into_iter().enumerate() {
-            for (key, value) in rows {
-                self.put_at(table, key, value);
+            let Some(rows) = rows else { continue };
+            let here = Arc::make_mut(self.tables[table].get_or_insert_default());
+            let mut all = More::default();
+            for (key, value) in Arc::unwrap_or_clone(rows) {
+                let more = put(here, key, value);
+                all = More { rows: all.rows + more.rows, bytes: all.bytes + more.bytes };
             }
+            self.count(all);
         }
     }
 
     /// All rows, table by table.
     pub(super) fn all(&self) -> impl Iterator<Item = (Table, &Slice, Option<&Slice>)> {
-        Table::ALL
-            .into_iter()
-            .zip(&self.tables)
+        self.tables()
             .flat_map(|(table, rows)| rows.iter().map(move |(key, value)| (table, key, value.as_ref())))
     }
 
     /// The keys of its rows in a table.
     pub(super) fn keys(&self, table: Table) -> impl Iterator<Item = &Slice> {
-        self.tables[position(table)].keys()
+        self.of(table).into_iter().flat_map(|rows| rows.keys())
     }
 
-    /// The tables that it has rows of.
-    pub(super) fn tables(&self) -> impl Iterator<Item = Table> {
-        Table::ALL.into_iter().zip(&self.tables).filter(|(_, rows)| !rows.is_empty()).map(|(table, _)| table)
+    /// The tables that it has rows of, each with them.
+    pub(super) fn tables(&self) -> impl Iterator<Item = (Table, &Rows)> {
+        Table::ALL.into_iter().zip(&self.tables).filter_map(|(table, rows)| Some((table, &**rows.as_ref()?)))
+    }
+}
+
+/// By how much a generation grows.
+#[derive(Default)]
+struct More {
+    rows: usize,
+    bytes: isize,
+}
+
+fn put(rows: &mut Rows, key: Slice, value: Option<Slice>) -> More {
+    let bytes = |value: &Option<Slice>| value.as_ref().map_or(0, |value| value.len()).cast_signed();
+    let (row, after) = ((key.len() + ROW_BYTES).cast_signed(), bytes(&value));
+    match rows.insert(key, value) {
+        Some(before) => More { rows: 0, bytes: after - bytes(&before) },
+        None => More { rows: 1, bytes: row + after },
     }
 }
 
@@ -97,35 +117,31 @@ pub(super) fn position(table: Table) -> usize {
     Table::ALL.binary_search(&table).expect("all tables are listed in the order of their numbers")
 }
 
-/// Older rows with those of a generation over them; if it has none in the range, just the older ones.
-pub(super) fn over<'a, G: Deref<Target = Generation> + 'a>(
+/// Older rows with newer ones over them; if there are none of those in the range, just the older ones.
+pub(super) fn over<'a, R: Deref<Target = Rows> + 'a>(
     older: Box<dyn Iterator<Item = Row> + 'a>,
-    generation: G,
-    table: Table,
+    newer: Option<R>,
     range: KeyRange<'_>,
     walk: Walk,
 ) -> Box<dyn Iterator<Item = Row> + 'a> {
-    if generation.tables[position(table)].range::<[u8], _>(range).next().is_none() {
-        return older;
-    }
+    let Some(rows) = newer.filter(|rows| rows.range::<[u8], _>(range).next().is_some()) else { return older };
     let (from, to) = (range.0.map(Slice::from), range.1.map(Slice::from));
-    let newer = Walked { generation, table: position(table), from, to, walk };
+    let newer = Walked { rows, from, to, walk };
     Box::new(Merged { older: older.peekable(), newer: newer.peekable(), walk })
 }
 
-/// The rows of a generation in a range, in the order of a walk.
-struct Walked<G> {
-    generation: G,
-    table: usize,
+/// Rows of a generation in a range, in the order of a walk.
+struct Walked<R> {
+    rows: R,
     from: Bound<Slice>,
     to: Bound<Slice>,
     walk: Walk,
 }
 
-impl<G: Deref<Target = Generation>> Iterator for Walked<G> {
+impl<R: Deref<Target = Rows>> Iterator for Walked<R> {
     type Item = (Slice, Option<Slice>);
 
-    /// Each step looks its place up: a generation is small, and one that is held for a while cannot be borrowed from.
+    /// Each step looks its place up: rows that are held for a while cannot be borrowed from.
     fn next(&mut self) -> Option<(Slice, Option<Slice>)> {
         // A range that ends where it has begun, without either end, is no range to a map.
         if let (Bound::Excluded(from), Bound::Excluded(to)) = (&self.from, &self.to)
@@ -134,7 +150,7 @@ impl<G: Deref<Target = Generation>> Iterator for Walked<G> {
             return None;
         }
         let left = (self.from.as_ref().map(|key| &**key), self.to.as_ref().map(|key| &**key));
-        let mut rows = self.generation.tables[self.table].range::<[u8], _>(left);
+        let mut rows = self.rows.range::<[u8], _>(left);
         let (key, value) = match self.walk {
             Walk::Up => rows.next()?,
             Walk::Down => rows.next_back()?,
@@ -197,7 +213,20 @@ mod tests {
         assert_eq!((rows.rows(), rows.bytes()), (2, bytes), "two bytes more in one, two fewer in the other");
         assert_eq!(rows.get(Table::Blocks, b"b"), Some(None));
         assert_eq!(rows.get(Table::Meta, b"a"), None);
-        assert_eq!(rows.tables().collect::<Vec<_>>(), [Table::Blocks]);
+        assert_eq!(rows.tables().map(|(table, _)| table).collect::<Vec<_>>(), [Table::Blocks]);
+    }
+
+    #[test]
+    fn whoever_walks_sees_the_rows_as_they_were_when_the_walk_began() {
+        let mut rows = generation(&[("a", Some("1")), ("c", Some("1"))]);
+        let nothing = Box::new(std::iter::empty());
+        let all = (Bound::Unbounded, Bound::Unbounded);
+        let walk = over(nothing, rows.of(Table::Blocks).cloned(), all, Walk::Up);
+        rows.put(Table::Blocks, "b".into(), Some("2".into()));
+        rows.put(Table::Blocks, "c".into(), None);
+        let walked: Vec<Row> = walk.collect();
+        assert_eq!(walked, [(b"a".to_vec(), b"1".to_vec()), (b"c".to_vec(), b"1".to_vec())]);
+        assert_eq!(rows.rows(), 3);
     }
 
     #[test]
@@ -209,7 +238,7 @@ mod tests {
             if walk == Walk::Down {
                 rows.reverse();
             }
-            let merged = over(Box::new(rows.into_iter()), &newer, Table::Blocks, range, walk);
+            let merged = over(Box::new(rows.into_iter()), newer.of(Table::Blocks).cloned(), range, walk);
             let text =
                 merged.map(|(key, value)| String::from_utf8([key, b"=".into(), value].concat()).unwrap());
             text.collect::<Vec<_>>().join(" ")

@@ -163,7 +163,7 @@ impl Tables for DiskTables {
             return Box::new(std::iter::empty());
         }
         let committed = self.committed.shared.scan(table, range, walk, or_stop);
-        over(committed, &self.fresh, table, range, walk)
+        over(committed, self.fresh.of(table).map(|rows| &**rows), range, walk)
     }
 
     fn commit(&mut self) {
@@ -189,17 +189,6 @@ impl CommittedRows {
             return Box::new(std::iter::empty());
         }
         self.shared.scan(table, range, Walk::Up, or_unwind)
-    }
-
-    /// Whether enough rows wait for a moment that some thread has to spare.
-    pub fn are_some_waiting(&self) -> bool {
-        self.shared.pending.are_some_waiting()
-    }
-
-    /// Brings rows to the engine that would be brought there soon anyway. If that fails, the next commit hears of it.
-    pub fn write_some(&self) {
-        let Shared { engine, pending } = &*self.shared;
-        pending.write_some(engine);
     }
 
     /// Makes everything committed durable. Log entries may be dropped only up to an applied index that went through
@@ -253,13 +242,13 @@ impl Shared {
         // noting a flush. What is committed later may be seen or not; under the machine's lock nothing is.
         let (filling, writing) = {
             let layers = self.pending.layers();
-            (Arc::clone(&layers.filling), layers.writing.clone())
+            (
+                layers.filling.of(table).cloned(),
+                layers.writing.as_ref().and_then(|rows| rows.of(table).cloned()),
+            )
         };
-        let mut rows = self.engine.scan(table, range, walk, or);
-        if let Some(writing) = writing {
-            rows = over(rows, writing, table, range, walk);
-        }
-        over(rows, filling, table, range, walk)
+        let rows = self.engine.scan(table, range, walk, or);
+        over(over(rows, writing, range, walk), filling, range, walk)
     }
 
     fn settle(&self) -> Result<(), StoreFault> {

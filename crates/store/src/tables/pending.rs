@@ -1,9 +1,9 @@
 //! Pending: rows that are committed and not yet with the engine.
 //!
-//! A commit adds its rows to those that wait, and whoever has a moment to spare, or commits when there are many, writes all of them as
-//! one batch. So what is written again and again in between reaches the engine once. What has waited for a while is written by the
-//! Scribe, a thread that does nothing else but this, and hands what was written to the operating system. What a crash takes is
-//! applied again from the log: the position that is written along says from where.
+//! A commit adds its rows to those that wait, and the Scribe, a thread that does nothing else, writes all of them as one batch when
+//! they are many, or have waited for a while. So what is written again and again in between reaches the engine once, and what
+//! reaches it comes in order: a row that stands beside the one before it is found a place in a fraction of the time. What a crash
+//! takes is applied again from the log: the position that is written along says from where.
 //!
 //! Invariants
 //! - A row is in `filling`, or in `writing`, or with the engine; where it is in several, the first of them is the newest.
@@ -15,19 +15,17 @@ use super::generation::Generation;
 use crate::fault::StoreFault;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
-/// So many rows are worth a moment to spare: what a batch costs by itself is little beside them.
-const WRITE_SOME_ROWS: usize = 32;
-/// Whoever commits does not wait for such a moment beyond this: the rows are still in the processor's caches.
-const WRITE_ROWS: usize = 512;
+/// So many rows are written as one batch, or a few more: a few milliseconds of work, in which the Scribe cannot give way.
+const WRITE_ROWS: usize = 8_192;
 /// The same in bytes.
-const WRITE_BYTES: usize = 128 << 10;
+const WRITE_BYTES: usize = 2 << 20;
 /// No row waits longer; a start after a crash applies what was written in the log since then once more.
-const WRITE_AFTER: Duration = Duration::from_millis(50);
-/// Beyond this whoever commits waits for whoever writes.
-const FILLING_BYTES_MAX: usize = 4 << 20;
+const WRITE_AFTER: Duration = Duration::from_millis(250);
+/// Beyond this whoever commits waits for the Scribe.
+const FILLING_BYTES_MAX: usize = 8 << 20;
 
 /// See the file's head.
 #[derive(Default)]
@@ -43,7 +41,7 @@ pub(super) struct Pending {
 #[derive(Default)]
 pub(super) struct Layers {
     /// The newest.
-    pub(super) filling: Arc<Generation>,
+    pub(super) filling: Generation,
     /// Those that are being brought to the engine.
     pub(super) writing: Option<Arc<Generation>>,
     failed: Option<Failed>,
@@ -61,6 +59,8 @@ enum Failed {
 struct Signal {
     /// When the first of the rows that wait was committed, or a little before.
     filled_at: Option<Instant>,
+    /// They are so many that nobody waits for more.
+    is_due: bool,
     is_closing: bool,
 }
 
@@ -78,57 +78,32 @@ impl Pending {
         self.signal.lock().expect("nothing panics while it gives a sign")
     }
 
-    /// Adds rows to those that wait, and writes them if they are enough.
+    /// Adds rows to those that wait.
     pub(super) fn commit(&self, rows: Generation, engine: &Engine) -> Result<(), StoreFault> {
-        let (is_first, is_worth_a_batch, is_too_much) = {
+        let (is_first, is_due, is_too_much) = {
             let mut layers = self.layers_mut();
             layers.check(&engine.path)?;
-            let is_first = layers.filling.is_empty();
-            // Whoever holds it, to read, keeps it as it is.
-            let filling = Arc::make_mut(&mut layers.filling);
+            let filling = &mut layers.filling;
+            let is_first = filling.is_empty();
             filling.take_in(rows);
-            let is_worth_a_batch = filling.rows() >= WRITE_ROWS || filling.bytes() >= WRITE_BYTES;
-            (is_first, is_worth_a_batch, filling.bytes() > FILLING_BYTES_MAX)
+            let is_due = filling.rows() >= WRITE_ROWS || filling.bytes() >= WRITE_BYTES;
+            (is_first, is_due, filling.bytes() > FILLING_BYTES_MAX)
         };
-        if is_first {
-            self.tell_scribe();
-        }
         if is_too_much {
             return self.settle(engine);
         }
-        if is_worth_a_batch {
-            return match self.turn.try_lock() {
-                Ok(turn) => self.write(engine, &turn),
-                // Somebody else writes, and may have taken its rows already: whoever commits next looks again, or the Scribe.
-                Err(TryLockError::WouldBlock) => {
-                    self.tell_scribe();
-                    Ok(())
-                }
-                Err(TryLockError::Poisoned(_)) => Err(Failed::of_panic().fault(&engine.path)),
-            };
+        if is_first || is_due {
+            self.tell_scribe(is_due);
         }
         Ok(())
     }
 
-    /// Whether what waits is worth a moment.
-    pub(super) fn are_some_waiting(&self) -> bool {
-        self.layers().filling.rows() >= WRITE_SOME_ROWS
-    }
-
-    /// Brings what waits to the engine, unless somebody else does.
-    pub(super) fn write_some(&self, engine: &Engine) {
-        let Ok(turn) = self.turn.try_lock() else { return };
-        // Whoever calls this does something that must go on. What fails is kept for whoever commits next.
-        if catch_unwind(AssertUnwindSafe(|| self.write(engine, &turn))).is_err() {
-            self.layers_mut().failed = Some(Failed::of_panic());
-        }
-    }
-
-    fn tell_scribe(&self) {
+    fn tell_scribe(&self, is_due: bool) {
         let mut signal = self.signal();
-        // One that sleeps already looks when it wakes.
-        if signal.filled_at.is_none() {
-            signal.filled_at = Some(Instant::now());
+        // One that sleeps until rows are due looks when it wakes.
+        if signal.filled_at.is_none() || (is_due && !signal.is_due) {
+            signal.filled_at.get_or_insert_with(Instant::now);
+            signal.is_due |= is_due;
             self.wake.notify_one();
         }
     }
@@ -148,7 +123,7 @@ impl Pending {
             if layers.filling.is_empty() {
                 return Ok(());
             }
-            let rows = std::mem::take(&mut layers.filling);
+            let rows = Arc::new(std::mem::take(&mut layers.filling));
             layers.writing = Some(Arc::clone(&rows));
             rows
         };
@@ -194,11 +169,11 @@ impl Pending {
             signal = match signal.filled_at {
                 None => self.wake.wait(signal).expect(poisoned),
                 Some(filled_at) => match WRITE_AFTER.checked_sub(filled_at.elapsed()) {
-                    None => {
-                        signal.filled_at = None;
+                    Some(left) if !signal.is_due => self.wake.wait_timeout(signal, left).expect(poisoned).0,
+                    Some(_) | None => {
+                        (signal.filled_at, signal.is_due) = (None, false);
                         return true;
                     }
-                    Some(left) => self.wake.wait_timeout(signal, left).expect(poisoned).0,
                 },
             };
         }
@@ -263,28 +238,26 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_to_spare_is_used_if_enough_rows_wait() {
+    fn few_rows_wait_for_more_and_many_are_due() {
         let folder = tempfile::tempdir().unwrap();
         let engine = Engine::open(folder.path()).unwrap();
         let pending = Pending::default();
-        let mut commit = |key: u32| {
+        let commit = |keys: std::ops::Range<u32>| {
             let mut rows = Generation::default();
-            rows.put(Table::Blocks, key.to_be_bytes().into(), Some(b"1".into()));
+            keys.for_each(|key| rows.put(Table::Blocks, key.to_be_bytes().into(), Some(b"1".into())));
             pending.commit(rows, &engine).unwrap();
+            let signal = pending.signal();
+            (signal.filled_at.is_some(), signal.is_due)
         };
-        (1..WRITE_SOME_ROWS as u32).for_each(&mut commit);
-        assert!(!pending.are_some_waiting());
-        commit(0);
-        assert!(pending.are_some_waiting());
-        assert!(engine.get(Table::Blocks, &[0; 4]).unwrap().is_none(), "nobody had a moment yet");
-        {
-            let _turn = pending.turn.lock().unwrap();
-            pending.write_some(&engine);
-            assert!(pending.are_some_waiting(), "while somebody writes, nobody else does, nor waits for it");
-        }
-        pending.write_some(&engine);
-        assert!(!pending.are_some_waiting());
-        assert!(engine.get(Table::Blocks, &[0; 4]).unwrap().is_some());
+        assert_eq!(commit(0..1), (true, false));
+        assert_eq!(
+            commit(0..WRITE_ROWS as u32 - 1),
+            (true, false),
+            "one is written once more, and counts once"
+        );
+        assert_eq!(commit(WRITE_ROWS as u32..WRITE_ROWS as u32 + 1), (true, true));
+        assert!(pending.wait_until_due());
+        assert!(!pending.signal().is_due);
     }
 
     #[test]

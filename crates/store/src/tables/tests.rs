@@ -274,8 +274,8 @@ fn whenever_the_process_dies_the_tables_are_as_some_commit_left_them() {
     let mut chance = Seeded::new(11);
     let mut applied = Vec::new();
     for count in 1..=600_u32 {
-        // Few rows or many, so that some commits are written at once and others wait.
-        for nth in 0..chance.below(60) as u32 {
+        // Few rows or many, so that some are written because they are many and others because they have waited.
+        for nth in 0..chance.below(400) as u32 {
             tables.put(Table::Tasks, &[count.to_be_bytes(), nth.to_be_bytes()].concat(), vec![7; 30]);
         }
         tables.put(Table::Blocks, &count.to_be_bytes(), count.to_be_bytes().into());
@@ -293,21 +293,18 @@ fn whenever_the_process_dies_the_tables_are_as_some_commit_left_them() {
             applied.push(rows);
         }
     }
-    assert!(applied.is_sorted() && applied.last() > Some(&500), "{applied:?}");
+    assert!(applied.is_sorted() && applied.last() > Some(&300), "{applied:?}");
 }
 
 #[test]
-fn what_was_written_in_a_moment_to_spare_outlives_the_process_a_moment_later() {
+fn what_was_committed_outlives_the_process_a_moment_later() {
     let folder = tempfile::tempdir().unwrap();
     let mut tables = DiskTables::open(folder.path()).unwrap();
-    let rows = tables.committed();
-    let mut last = 0_u32;
-    while !rows.are_some_waiting() {
-        last += 1;
-        tables.put(Table::Blocks, &last.to_be_bytes(), b"1".to_vec());
+    let last = 40_u32;
+    for count in 1..=last {
+        tables.put(Table::Blocks, &count.to_be_bytes(), b"1".to_vec());
         tables.commit();
     }
-    rows.write_some();
     let given_up_at = Instant::now() + Duration::from_secs(60);
     loop {
         let copies = tempfile::tempdir().unwrap();
@@ -316,7 +313,10 @@ fn what_was_written_in_a_moment_to_spare_outlives_the_process_a_moment_later() {
         if found.get(Table::Blocks, &last.to_be_bytes()).is_some() {
             return;
         }
-        assert!(Instant::now() < given_up_at, "nobody commits any more, and the Scribe hands it over");
+        assert!(
+            Instant::now() < given_up_at,
+            "nobody commits any more, and the Scribe writes it and hands it over"
+        );
     }
 }
 

@@ -1,6 +1,5 @@
 //! Ordinary days: append, read, truncate, purge, close, open again.
 
-use super::super::hurt::{Dice, Loss};
 use super::*;
 use std::collections::BTreeMap;
 use std::io;
@@ -308,7 +307,7 @@ fn appends_of_many_threads_are_answered_in_order_whoever_writes_them() {
                         sender.send(index).unwrap();
                     });
                     match thread % 2 {
-                        0 => log.append_here(vec![entry(index, 0)], done, Some(&mut || {})),
+                        0 => log.append_here(vec![entry(index, 0)], done),
                         _ => log.append(vec![entry(index, 0)], done),
                     }
                 }
@@ -320,37 +319,4 @@ fn appends_of_many_threads_are_answered_in_order_whoever_writes_them() {
     log.close();
     let (log, _) = open(&disk);
     assert_eq!(log.read(0..u64::MAX).unwrap(), first_drafts(1..=400));
-}
-
-#[test]
-fn what_is_done_meanwhile_comes_between_a_write_and_its_sync_and_only_for_whoever_writes() {
-    let disk = HurtDisk::new();
-    let (log, _) = open(&disk);
-    let mut seen = Vec::new();
-    let mut last = 0;
-    // The log's thread may be the one that writes, if it comes to look at the queue just then.
-    while seen.is_empty() {
-        last += 1;
-        let (sender, answer) = mpsc::channel();
-        let mut look = || {
-            // A process that dies here has written the entry; a machine that dies here has not.
-            let is_there = |loss| {
-                let (log, _) = open(&disk.after_crash(loss, &mut Dice(1)));
-                !log.read(last..last + 1).unwrap().is_empty()
-            };
-            seen.push((is_there(Loss::Nothing), is_there(Loss::All), answer.try_recv().is_ok()));
-        };
-        let done = Box::new(move |done: Result<(), LogFault>| sender.send(done).unwrap());
-        log.append_here(vec![entry(last, 0)], done, Some(&mut look));
-        assert_eq!(answer.recv().unwrap(), Ok(()));
-    }
-    assert_eq!(seen, [(true, false, false)], "it is written, not yet durable and not yet answered");
-
-    disk.close_gate();
-    log.append(vec![entry(last + 1, 0)], Box::new(|done| done.unwrap()));
-    disk.wait_for_sync_at_gate();
-    let mut never = || panic!("another thread writes");
-    log.append_here(vec![entry(last + 2, 0)], Box::new(|done| done.unwrap()), Some(&mut never));
-    disk.open_gate();
-    log.close();
 }

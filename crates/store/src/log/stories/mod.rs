@@ -34,7 +34,7 @@ fn append(log: &Log, records: Vec<Record>) -> Result<(), LogFault> {
     let (sender, answer) = mpsc::channel();
     let done = Box::new(move |done| sender.send(done).unwrap());
     match log.counters().syncs % 2 {
-        0 => log.append_here(records, done, Some(&mut || {})),
+        0 => log.append_here(records, done),
         _ => log.append(records, done),
     }
     answer.recv().unwrap()
