@@ -12,9 +12,10 @@ use crate::fault::{Alarm, OrderFault};
 use crate::limits::{
     BYTES_TOGETHER_MAX, COMMANDS_TOGETHER_MAX, GROUP_BYTES_MAX, GROUP_COMMANDS_MAX, GROUPS_IN_FLIGHT_MAX,
 };
+use crate::postbox::Caller;
 use crate::raft::{Group, Node, Then};
 use crate::stamp::{Stamp, Stamper};
-use crate::waiting::{Caller, Waiting};
+use crate::waiting::Waiting;
 use bytes::Bytes;
 use minicbor::Encoder;
 use std::collections::VecDeque;
@@ -196,8 +197,7 @@ impl Batcher {
             }
             Err(fault) => {
                 for proposal in self.queue.drain(..) {
-                    // A caller that has given up needs no answer.
-                    drop(proposal.caller.send(Err(fault.clone())));
+                    proposal.caller.answer(Err(fault.clone()));
                 }
             }
         }

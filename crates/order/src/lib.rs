@@ -1,7 +1,7 @@
 //! Order: one totally ordered log feeds one deterministic machine.
 //!
 //! Reading order: [`Order`] is the handle. A proposal goes to the `batcher`, which stamps a group (`stamp`) and writes it
-//! to `raft`; once the group is durable, `apply` feeds it to the machine, answers whoever waits (`waiting`) and tells the
+//! to `raft`; once the group is durable, `apply` feeds it to the machine, answers whoever waits (`waiting`, `postbox`) and tells the
 //! leader's roles (`role`). Reads go through `read`. What goes wrong is in `fault`.
 //!
 //! Invariants
@@ -15,6 +15,7 @@ mod fault;
 mod limits;
 mod options;
 mod order;
+mod postbox;
 mod raft;
 mod read;
 mod role;
@@ -27,5 +28,6 @@ pub use fault::OrderFault;
 pub use limits::COMMANDS_TOGETHER_MAX;
 pub use options::OrderOptions;
 pub use order::{Order, OrderCounters};
+pub use postbox::open_postbox;
 pub use raft::log_store::group_of;
 pub use role::{RoleEvent, RoleSink};

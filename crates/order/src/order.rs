@@ -10,6 +10,7 @@ use crate::batcher::{Batcher, Counts, EncodedCommands, GroupWriter, Proposal, St
 use crate::fault::{Alarm, OrderFault};
 use crate::limits::{CHECKPOINT_PAUSE, PROPOSALS_WAITING_MAX, STOP_TIMEOUT, TABLES_LOOK_EVERY};
 use crate::options::OrderOptions;
+use crate::postbox::{Caller, Outcomes};
 use crate::raft::checkpoint::{self, Checkpoint};
 use crate::raft::claimant::Claimant;
 use crate::raft::log_store::LogStore;
@@ -40,9 +41,6 @@ use windlass_store::tables::{CommittedRows, DiskTables};
 pub struct Order {
     inner: Arc<Inner>,
 }
-
-/// The outcomes of commands that were proposed together, in their order.
-type Outcomes = Result<Vec<Outcome>, OrderFault>;
 
 struct Inner {
     writer: GroupWriter,
@@ -269,7 +267,7 @@ impl Order {
         commands: EncodedCommands,
         is_full: bool,
     ) -> Either<impl Future<Output = Outcomes> + Send + use<>, BoxFuture<'static, Outcomes>> {
-        let (caller, answer) = oneshot::channel();
+        let (caller, answer) = Caller::here();
         let deadline = tokio::time::Instant::now() + self.inner.propose_timeout;
         let inner = Arc::clone(&self.inner);
         let proposal = Proposal { commands, caller };

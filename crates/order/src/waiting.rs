@@ -7,16 +7,13 @@
 
 use crate::fault::OrderFault;
 use crate::limits::WARNING_EVERY;
+use crate::postbox::{Caller, Post};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
-use tokio::sync::oneshot;
 use windlass_core::entry::Outcome;
 use windlass_core::ids::{ContinuationToken, SenderId};
-
-/// Whom to tell the outcomes of its commands, in their order.
-pub(crate) type Caller = oneshot::Sender<Result<Vec<Outcome>, OrderFault>>;
 
 /// The callers that wait on this member.
 pub(crate) struct Waiting {
@@ -42,7 +39,7 @@ struct Waiter {
 
 impl Callers {
     /// Takes in the outcome of one command, and answers its caller if that was the last; false if nobody waits for it.
-    fn take(&mut self, token: ContinuationToken, outcome: Outcome) -> bool {
+    fn take(&mut self, token: ContinuationToken, outcome: Outcome, post: &mut Post) -> bool {
         let Some((first, waiter)) = self.by_first.range_mut(..=token.0).next_back() else { return false };
         // A group is applied as a whole, in its order.
         let first = *first;
@@ -54,8 +51,7 @@ impl Callers {
         if waiter.outcomes.len() == waiter.commands
             && let Some(Waiter { caller, outcomes, .. }) = self.by_first.remove(&first)
         {
-            // A caller that has given up meanwhile needs no answer.
-            drop(caller.send(Ok(outcomes)));
+            post.answer(caller, Ok(outcomes));
         }
         true
     }
@@ -65,7 +61,7 @@ impl Callers {
             let first = *first;
             if let Some(Waiter { caller, outcomes, commands }) = self.by_first.remove(&first) {
                 self.commands -= commands - outcomes.len();
-                drop(caller.send(Err(fault.clone())));
+                caller.answer(Err(fault.clone()));
             }
         }
     }
@@ -116,9 +112,10 @@ impl Waiting {
 
     /// Answers the callers of own tokens.
     pub(crate) fn answer(&self, outcomes: Vec<(ContinuationToken, Outcome)>) {
+        let mut post = Post::default();
         let mut waiting = self.lock();
         for (token, outcome) in outcomes {
-            if !waiting.take(token, outcome) {
+            if !waiting.take(token, outcome, &mut post) {
                 // Before whoever comes after it is answered, and may ask.
                 self.count_unknown();
             }
@@ -159,8 +156,8 @@ mod tests {
     #[tokio::test]
     async fn each_caller_gets_the_outcomes_of_its_own_tokens_when_it_has_all_of_them() {
         let waiting = Waiting::new(SenderId(7));
-        let (one, one_answer) = oneshot::channel();
-        let (two, mut two_answer) = oneshot::channel();
+        let (one, one_answer) = Caller::here();
+        let (two, mut two_answer) = Caller::here();
         let ContinuationToken(first) = waiting.register(vec![(1, one), (2, two)]);
         let token = |nth| ContinuationToken(first + nth);
         waiting.answer(vec![(token(0), Outcome::Cancelled), (token(1), Outcome::Retried { chunks: 3 })]);
@@ -175,7 +172,7 @@ mod tests {
     #[test]
     fn a_token_nobody_waits_for_is_counted_and_one_whose_caller_gave_up_is_not() {
         let waiting = Waiting::new(SenderId(7));
-        let (caller, answer) = oneshot::channel();
+        let (caller, answer) = Caller::here();
         let token = waiting.register(vec![(1, caller)]);
         drop(answer);
         waiting.answer(vec![(token, Outcome::Cancelled)]);
@@ -187,8 +184,8 @@ mod tests {
     #[tokio::test]
     async fn a_failed_group_fails_its_own_callers_only() {
         let waiting = Waiting::new(SenderId(7));
-        let (one, one_answer) = oneshot::channel();
-        let (two, two_answer) = oneshot::channel();
+        let (one, one_answer) = Caller::here();
+        let (two, two_answer) = Caller::here();
         let first = waiting.register(vec![(3, one)]);
         waiting.register(vec![(1, two)]);
         waiting.fail(first, 3, &OrderFault::NotLeader);

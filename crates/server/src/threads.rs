@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use windlass_order::open_postbox;
 use windlass_store::turns::work_in_background;
 
 /// A tenth of a processor's time is left for making commits when there is more to do than there are processors.
@@ -36,6 +37,13 @@ impl OwnThread {
             rustix::process::setpriority_process(None, COMMITTER_NICE).unwrap_or(());
             work_in_background();
         })
+    }
+
+    /// One that consumers share: what the order answers those on it comes together.
+    fn for_consumers() -> std::io::Result<OwnThread> {
+        let thread = OwnThread::start("consumers", || {})?;
+        thread.spawn(async { open_postbox().await });
+        Ok(thread)
     }
 
     /// `begin` is called on the thread, and on those that it does its blocking work on.
@@ -97,7 +105,7 @@ impl ConsumerThreads {
     /// One for each processor, and one more.
     pub(crate) fn start() -> std::io::Result<ConsumerThreads> {
         let count = std::thread::available_parallelism().map_or(1, usize::from) + 1;
-        let threads = (0..count).map(|_| OwnThread::start("consumers", || {})).collect::<Result<_, _>>()?;
+        let threads = (0..count).map(|_| OwnThread::for_consumers()).collect::<Result<_, _>>()?;
         Ok(ConsumerThreads { threads, next: AtomicUsize::new(0), seated: Arc::default() })
     }
 

@@ -13,13 +13,14 @@ use crate::apply::Applier;
 use crate::batcher::{EncodedCommands, GroupWriter, Proposal, Standing};
 use crate::fault::OrderFault;
 use crate::limits::{CLAIM_PAUSE, CLAIM_TIMEOUT};
+use crate::postbox::Caller;
 use crate::role::Role;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::metrics::RaftServerMetrics;
 use openraft::type_config::alias::WatchReceiverOf;
 use openraft::{LinearizerOption, ReadPolicy, ServerState};
 use std::sync::Arc;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 use windlass_core::entry::{Command, Lead, Outcome, Refusal};
 use windlass_core::ids::{Epoch, Shard};
 
@@ -99,7 +100,7 @@ impl Claimant {
         };
         let Epoch(highest) = held.max(above);
         self.writer.stamper().begin(at);
-        let (caller, answer) = oneshot::channel();
+        let (caller, answer) = Caller::here();
         let commands = EncodedCommands::one(&Command::Lead(Lead { shard: self.shard }));
         let claim = |token| self.role.claim(token);
         self.writer.write(Epoch(highest + 1), vec![Proposal { commands, caller }], None, claim).await;

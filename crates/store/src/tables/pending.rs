@@ -18,14 +18,14 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
-/// So many rows are written as one batch, or a few more: a few milliseconds of work, in which the Scribe cannot give way.
-const WRITE_ROWS: usize = 8_192;
+/// So many rows are written as one batch, or a few more: some milliseconds of work, in which the Scribe cannot give way.
+const WRITE_ROWS: usize = 16_384;
 /// The same in bytes.
-const WRITE_BYTES: usize = 2 << 20;
+const WRITE_BYTES: usize = 4 << 20;
 /// No row waits longer; a start after a crash applies what was written in the log since then once more.
 const WRITE_AFTER: Duration = Duration::from_millis(250);
 /// Beyond this whoever commits waits for the Scribe.
-const FILLING_BYTES_MAX: usize = 8 << 20;
+const FILLING_BYTES_MAX: usize = 12 << 20;
 
 /// See the file's head.
 #[derive(Default)]
