@@ -58,9 +58,9 @@ async fn of_plain_submissions_nothing_is_kept_and_consumers_get_their_metadata_a
     }
     server.submit(json!({"chunks": 1, "metadata": said[3], "opaque": "sent along"})).await;
     until_at_hand(&server, 1).await;
-    let changed =
-        server.patch(&format!("/v1/submissions/{}", ids[2]), json!({"metadata": {"n": 2, "new": false}}));
-    assert_eq!(changed.await.status, 200);
+    let path = format!("/v1/submissions/{}", ids[2]);
+    let changed = server.patch(&path, json!({"metadata": {"n": 2, "new": false}})).await;
+    assert_eq!(changed.status, 200, "{}", changed.text);
     said[2] = json!({"n": 2, "new": false});
 
     let metadata = |reserved: &[serde_json::Value]| -> Vec<serde_json::Value> {

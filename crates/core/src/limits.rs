@@ -10,6 +10,10 @@ pub const CHUNKS_PER_BLOCK: u64 = 4_096;
 /// One frame of work must stay under 1 MiB, and a chunk's line in it is at most 64 bytes.
 pub const CHUNKS_PER_RESERVE_MAX: usize = 16_384;
 
+/// A reserve is answered with at most 8 MiB, so that metadata beyond it would be gathered in vain: 16,384 submissions of 32 long
+/// fields have 170 MB of it.
+pub const PLAIN_METADATA_BYTES_PER_RESERVE_MAX: usize = 8 << 20;
+
 /// Chunks that one command may settle: as many as one reserve can hand out.
 pub const CHUNKS_PER_SETTLE_MAX: usize = CHUNKS_PER_RESERVE_MAX;
 

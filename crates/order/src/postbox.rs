@@ -4,7 +4,8 @@
 //! thread that everybody waits for. A thread with a postbox is woken once for a group, and hands the answers out itself.
 //!
 //! Invariants
-//! - Every caller is answered at most once, those of one postbox in the order in which they were answered.
+//! - Every caller is answered at most once; outcomes for one postbox in the order of the log. A fault goes by itself, and may overtake
+//!   them.
 //! - A caller whose thread ends gets no answer, as it would get none without a postbox.
 
 use crate::fault::OrderFault;

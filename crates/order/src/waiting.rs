@@ -112,6 +112,7 @@ impl Waiting {
 
     /// Answers the callers of own tokens.
     pub(crate) fn answer(&self, outcomes: Vec<(ContinuationToken, Outcome)>) {
+        // Before the lock, so that it arrives after the lock is let go.
         let mut post = Post::default();
         let mut waiting = self.lock();
         for (token, outcome) in outcomes {

@@ -41,8 +41,8 @@ pub const RESERVES_PER_SESSION_MAX: usize = 64;
 /// Reports of one session that may be on their way through the log; then the session is not read until some are answered.
 pub const REPORTS_PER_SESSION_MAX: usize = 256;
 
-/// Memory for what is said of running submissions: of 300,000 of them with a few short fields each. A million pending ones take 180
-/// bytes each without it, and under 300 with all caches.
+/// Memory for what is said of running submissions that are not plain: of 300,000 of them with a few short fields each. A million
+/// pending ones take 180 bytes each without it, and under 300 with all caches.
 pub const ABOUTS_AT_HAND_BYTES_MAX: u64 = 32 * 1_024 * 1_024;
 
 /// Rows of it that are read in one go when it is brought there, about.

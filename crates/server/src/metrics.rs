@@ -66,7 +66,8 @@ fn describe() {
     describe_gauge!("windlass_watchers", "Those who watch submissions.");
     describe_gauge!(
         "windlass_abouts_at_hand",
-        "Submissions of which it is known without a look at the disk what their producers said."
+        "Submissions with an input, opaque bytes or an output branch of which it is known without a look at the disk what \
+         their producers said."
     );
     describe_gauge!("windlass_applied_index", "The last applied index of the log.");
     describe_gauge!("windlass_branches", "Branches.");

@@ -263,11 +263,6 @@ impl MetadataBytes {
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
-
-    /// What they say.
-    pub fn decode(&self) -> Metadata {
-        minicbor::decode(&self.0).expect("metadata was encoded here")
-    }
 }
 
 /// Where the bytes of a submission's chunks are.

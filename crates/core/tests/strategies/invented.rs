@@ -61,7 +61,7 @@ pub(crate) fn traits(chance: &mut Seeded) -> Traits {
         0 => [i64::MIN, i64::MAX, 1_750_000_000_000, -1_750_000_000_000][below(chance, 4)],
         number => i64::try_from(number).expect("it is small") % 5 - 2,
     };
-    Traits { priority, metadata, paused: chance.below(10) == 0, is_plain: false }
+    Traits { priority, metadata, paused: chance.below(10) == 0, is_plain: chance.below(2) == 0 }
 }
 
 /// A strategy that is served, up to five blocks deep.

@@ -141,6 +141,11 @@ impl Queue {
         let mut given = Vec::new();
         for hand_out in self.reserver.reserve(holder, max, plan, self.now) {
             let known = self.submissions.get_mut(&hand_out.submission).expect("it runs");
+            let metadata =
+                minicbor::to_vec(&known.traits.metadata).expect("encoding into memory does not fail");
+            let said = hand_out.plain.as_ref().map(|metadata| metadata.as_bytes());
+            let expected = known.traits.is_plain.then_some(&metadata[..]);
+            assert_eq!(said, expected, "a plain submission's metadata is told as it is now, and no other's");
             for (chunk, token) in hand_out.chunks {
                 let before = known.chunks.insert(chunk, Whereabouts::Out(holder, token));
                 assert_eq!(before, Some(Whereabouts::Ready), "only a ready chunk is handed out");

@@ -1,6 +1,6 @@
-//! The Librarian: brings what is said of running submissions to hand, in the background, when a leadership begins, when
-//! submissions come in, and when there is room again. Without it everything works, only that whoever hands out a submission
-//! looks it up on disk.
+//! The Librarian: brings what is said of running submissions beside their metadata to hand, in the background, when a leadership
+//! begins, when submissions come in, and when there is room again. Without it everything works, only that whoever hands out such a
+//! submission looks it up on disk.
 
 use crate::service::Service;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Pending: rows that are committed and not yet with the engine.
 //!
-//! A commit adds its rows to those that wait, and the Scribe, a thread that does nothing else, writes all of them as one batch when
+//! A commit adds its rows to those that wait, and the Scribe, a thread that does nothing else, writes them as one batch when
 //! they are many, or have waited for a while. So what is written again and again in between reaches the engine once, and what
 //! reaches it comes in order: a row that stands beside the one before it is found a place in a fraction of the time. What a crash
 //! takes is applied again from the log: the position that is written along says from where.
@@ -24,7 +24,7 @@ const WRITE_ROWS: usize = 16_384;
 const WRITE_BYTES: usize = 4 << 20;
 /// No row waits longer; a start after a crash applies what was written in the log since then once more.
 const WRITE_AFTER: Duration = Duration::from_millis(250);
-/// Beyond this whoever commits waits for the Scribe.
+/// Three batches. Beyond this whoever commits waits for whoever writes, and writes the rest.
 const FILLING_BYTES_MAX: usize = 12 << 20;
 
 /// See the file's head.

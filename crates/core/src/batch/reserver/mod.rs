@@ -25,6 +25,7 @@ use crate::ids::{Attempt, ChunkIndex, ChunkName, Epoch, SubmissionId};
 use crate::lanes::desk::Desk;
 use crate::limits::{
     CHUNKS_PER_RESERVE_MAX, CONSUMER_LOSSES_PER_FAILURE, LOSS_DELAY_MS, OVERVIEW_RESERVATIONS_MAX,
+    PLAIN_METADATA_BYTES_PER_RESERVE_MAX,
 };
 use crate::seeded::Seeded;
 use crate::time::At;
@@ -67,7 +68,7 @@ pub struct HandOut {
     pub submission: SubmissionId,
     /// The chunks, each with the token of this attempt at it.
     pub chunks: Vec<(ChunkIndex, AttemptToken)>,
-    /// The submission's metadata, if consumers are told nothing else of it.
+    /// The submission's metadata, if consumers are told nothing else of it. Where there is none, it is looked up what they are told.
     pub plain: Option<MetadataBytes>,
 }
 
@@ -280,10 +281,11 @@ impl Reserver {
                 handed.push((chunk, AttemptToken::new(&self.token_key, name, attempt)));
             }
         }
-        hand_outs.extend(by_submission.into_iter().map(|(submission, chunks)| HandOut {
-            submission,
-            chunks,
-            plain: self.ready.plain_metadata(submission),
+        let mut bytes_left = PLAIN_METADATA_BYTES_PER_RESERVE_MAX;
+        hand_outs.extend(by_submission.into_iter().map(|(submission, chunks)| {
+            let plain = if bytes_left > 0 { self.ready.plain_metadata(submission) } else { None };
+            bytes_left = bytes_left.saturating_sub(plain.as_ref().map_or(0, |it| it.as_bytes().len()));
+            HandOut { submission, chunks, plain }
         }));
     }
 

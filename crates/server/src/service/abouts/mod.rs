@@ -140,7 +140,7 @@ impl Abouts {
             match effect {
                 Effect::Changed { submission, traits } => at_hand.change(*submission, &traits.metadata),
                 Effect::Over { submission, .. } => is_news |= at_hand.let_go(*submission),
-                Effect::Ready { .. } => is_news = true,
+                Effect::Ready { traits, .. } => is_news |= !traits.is_plain,
                 Effect::Weighed { .. }
                 | Effect::Done { .. }
                 | Effect::Failed { .. }
