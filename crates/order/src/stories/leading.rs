@@ -2,6 +2,7 @@
 
 use super::{Home, Opened, contents_of};
 use crate::batcher::{EncodedCommands, Proposal};
+use crate::postbox::Caller;
 use crate::raft::checkpoint::Contents;
 use crate::raft::{LeaderId, Vote};
 use crate::{OrderFault, RoleEvent};
@@ -9,14 +10,13 @@ use openraft::async_runtime::watch::WatchReceiver;
 use openraft::raft::AppendEntriesRequest;
 use openraft::storage::RaftStateMachine;
 use openraft::vote::RaftLeaderId;
-use tokio::sync::oneshot;
 use windlass_core::batch::submissions::Submit;
 use windlass_core::entry::{Cancel, Command, Effect, Lead, Outcome, Refusal};
 use windlass_core::ids::{Epoch, Shard};
 
 /// Puts a command into the log under an epoch of the test's choice.
 async fn propose_under(opened: &Opened, epoch: Epoch, command: Command) -> Result<Outcome, OrderFault> {
-    let (caller, answer) = oneshot::channel();
+    let (caller, answer) = Caller::here();
     let proposal = Proposal { commands: EncodedCommands::one(&command), caller };
     opened.order.writer().write(epoch, vec![proposal], None, |_| {}).await;
     Ok(answer.await.unwrap()?.remove(0))
@@ -99,7 +99,7 @@ async fn a_leadership_that_nobody_here_claimed_ends_this_one_and_fences_its_comm
 async fn a_token_of_this_sender_that_nobody_waits_for_is_counted() {
     let home = Home::new();
     let opened = home.open().await;
-    let (caller, answer) = oneshot::channel();
+    let (caller, answer) = Caller::here();
     let proposal = Proposal { commands: EncodedCommands::one(&Command::Submit(Submit::new(1))), caller };
     let writer = opened.order.writer();
     writer

@@ -58,7 +58,7 @@ impl Generation {
 
     fn count(&mut self, More { rows, bytes }: More) {
         self.rows += rows;
-        self.bytes = self.bytes.strict_add_signed(bytes);
+        self.bytes = self.bytes.checked_add_signed(bytes).expect("what is replaced was counted");
     }
 
     /// Takes in what was written after everything that is here.
