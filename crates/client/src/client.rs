@@ -9,7 +9,8 @@ use crate::backoff::Backoff;
 use crate::chance;
 use crate::error::{ClientError, with_causes};
 use bytes::Bytes;
-use futures_util::{Stream, StreamExt};
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, Stream, StreamExt};
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{Method, StatusCode};
 use reqwest::Url;
@@ -108,27 +109,31 @@ impl Client {
     }
 
     /// Sends a call, again if that is safe and helps.
-    pub(crate) async fn bytes(&self, call: Call) -> Result<Bytes, ClientError> {
-        self.counted(call, &mut 0).await
+    pub(crate) fn bytes(&self, call: Call) -> impl Future<Output = Result<Bytes, ClientError>> + Send {
+        self.counted(call).map(|(_, answer)| answer)
     }
 
-    /// The same, counting the tries.
-    pub(crate) async fn counted(&self, call: Call, tries: &mut u32) -> Result<Bytes, ClientError> {
-        let (begin, mut backoff) = (Instant::now(), Backoff::new());
-        loop {
-            *tries += 1;
-            let Miss { error, done } = match self.try_bytes(&call).await {
-                Ok(body) => return Ok(body),
-                Err(miss) => miss,
-            };
-            let wait = backoff.next_wait(chance::random());
-            let is_safe = done == Done::No || call.repeat == Repeat::Always;
-            if !is_safe || !error.retry_helps() || begin.elapsed() + wait > self.retry_for {
-                return Err(error);
+    /// The same, and how many tries it took. A request under way takes kilobytes: they have a place of their own, so that
+    /// whoever may send one, such as every chunk that is worked on, is small until it does.
+    pub(crate) fn counted(&self, call: Call) -> BoxFuture<'_, (u32, Result<Bytes, ClientError>)> {
+        Box::pin(async move {
+            let (begin, mut backoff) = (Instant::now(), Backoff::new());
+            let mut tries = 0;
+            loop {
+                tries += 1;
+                let Miss { error, done } = match self.try_bytes(&call).await {
+                    Ok(body) => return (tries, Ok(body)),
+                    Err(miss) => miss,
+                };
+                let wait = backoff.next_wait(chance::random());
+                let is_safe = done == Done::No || call.repeat == Repeat::Always;
+                if !is_safe || !error.retry_helps() || begin.elapsed() + wait > self.retry_for {
+                    return (tries, Err(error));
+                }
+                tracing::debug!(%error, wait_ms = wait.as_millis(), "trying again");
+                tokio::time::sleep(wait).await;
             }
-            tracing::debug!(%error, wait_ms = wait.as_millis(), "trying again");
-            tokio::time::sleep(wait).await;
-        }
+        })
     }
 
     async fn try_bytes(&self, call: &Call) -> Result<Bytes, Miss> {

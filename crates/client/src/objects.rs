@@ -26,8 +26,8 @@ impl Client {
     /// Puts an object. Objects never change: a key that is taken is refused.
     pub async fn put_object(&self, key: &str, body: Bytes) -> Result<(), ClientError> {
         let call = self.call(Method::PUT, &object_path(key)).bytes(body).repeatable();
-        let mut tries = 0;
-        self.counted(call, &mut tries).await.map(drop).or_else(|error| match error {
+        let (tries, answer) = self.counted(call).await;
+        answer.map(drop).or_else(|error| match error {
             // The try before this one arrived after all.
             ClientError::Problem(problem) if problem.code == ProblemCode::ObjectExists && tries > 1 => Ok(()),
             other => Err(other),
@@ -36,7 +36,8 @@ impl Client {
 
     /// An object's bytes.
     pub async fn get_object(&self, key: &str) -> Result<Bytes, ClientError> {
-        self.bytes(self.call(Method::GET, &object_path(key)).header("accept", "*/*")).await
+        let answer = self.bytes(self.call(Method::GET, &object_path(key)).header("accept", "*/*"));
+        answer.await
     }
 
     /// Puts an object of this size from a stream; with a digest, only if the bytes have it. Not repeated, since a stream comes

@@ -34,6 +34,8 @@ type Connecting = Pin<Box<dyn Future<Output = Result<(ConsumeSocket, Welcome), C
 /// One consumer at work.
 pub(super) struct Session<F> {
     settings: ConsumerBuilder,
+    /// For the chunks: they share this one, and with it none of what other sessions count.
+    client: Arc<Client>,
     book: Book,
     work: Arc<F>,
     tasks: JoinSet<Result<Gave, Failure>>,
@@ -68,6 +70,7 @@ where
     pub(super) fn new(settings: ConsumerBuilder, book: Book, work: F) -> Session<F> {
         let first_connection_by = Instant::now() + settings.client.retry_for();
         let mut session = Session {
+            client: Arc::new(settings.client.clone()),
             settings,
             book,
             work: Arc::new(work),
@@ -153,7 +156,7 @@ where
         while let Some(held) = self.book.begin() {
             let key = held.key();
             let Held { about, work } = held;
-            let chunk = Chunk::new(self.settings.client.clone(), about, work);
+            let chunk = Chunk::new(Arc::clone(&self.client), about, work);
             let work = Arc::clone(&self.work);
             let task = self.tasks.spawn(async move {
                 let published = chunk.published();
@@ -309,6 +312,9 @@ where
     }
 
     fn show_activity(&self) {
+        if self.settings.activity.is_closed() {
+            return;
+        }
         let activity = Activity {
             connected: self.link.is_some(),
             running: self.book.running_len(),

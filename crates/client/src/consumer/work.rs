@@ -65,7 +65,7 @@ impl About {
 /// A chunk to work on.
 #[derive(Debug, Clone)]
 pub struct Chunk {
-    client: Client,
+    client: Arc<Client>,
     about: Arc<About>,
     work: WorkChunk,
     published: Published,
@@ -113,7 +113,7 @@ impl Published {
 }
 
 impl Chunk {
-    pub(crate) fn new(client: Client, about: Arc<About>, work: WorkChunk) -> Chunk {
+    pub(crate) fn new(client: Arc<Client>, about: Arc<About>, work: WorkChunk) -> Chunk {
         Chunk { client, about, work, published: Published::default() }
     }
 
@@ -302,6 +302,7 @@ fn shortened(mut reason: String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use windlass_core::ids::{Attempt, Epoch};
 
     #[test]
     fn a_long_reason_is_cut_between_characters_to_what_the_server_takes() {
@@ -312,6 +313,29 @@ mod tests {
             assert!(failure.reason().ends_with('…'));
         }
         assert_eq!(Failure::new("short").reason(), "short");
+    }
+
+    #[test]
+    fn what_a_chunk_may_ask_of_the_server_takes_little_room_until_it_does() {
+        let about = About {
+            submission: SubmissionId::from_u64(7).unwrap(),
+            metadata: Metadata::default(),
+            opaque: Bytes::new(),
+            input: Input::Nowhere,
+            task: None,
+            branch: None,
+        };
+        let token = AttemptToken { attempt: Attempt { epoch: Epoch(1), nth: 1 }, proof: 7 };
+        let client = Arc::new(Client::new("http://localhost").unwrap());
+        let chunk = Chunk::new(client, Arc::new(about), WorkChunk::new(ChunkIndex(0), token));
+        let sizes = [
+            size_of_val(&chunk),
+            size_of_val(&chunk.input()),
+            size_of_val(&chunk.operations()),
+            size_of_val(&chunk.output(Bytes::new())),
+            size_of_val(&chunk.publish("path", Bytes::new())),
+        ];
+        assert!(sizes.iter().all(|size| *size <= 512), "{sizes:?} bytes");
     }
 
     #[test]
