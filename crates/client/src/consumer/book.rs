@@ -117,6 +117,11 @@ impl Book {
         }
     }
 
+    /// From now on so many chunks are held and asked for. What is beyond that already is worked on.
+    pub(crate) const fn hold(&mut self, held_max: usize) {
+        self.held_max = held_max;
+    }
+
     pub(crate) const fn tally(&self) -> Tally {
         self.tally
     }

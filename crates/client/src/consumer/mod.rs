@@ -1,9 +1,10 @@
 //! The consumer's side: work on chunks, many at a time, over one connection that mends itself.
 //!
-//! Reading order: `work` (what a closure gets and gives), `book` (what is held, due and unanswered; pure), `session` (the
-//! loop around it that owns the socket and the running closures).
+//! Reading order: `work` (what a closure gets and gives), `book` (what is held, due and unanswered; pure), `prefetch` (how much
+//! to hold), `session` (the loop around them that owns the socket and the running closures).
 
 mod book;
+mod prefetch;
 mod session;
 mod work;
 
@@ -20,8 +21,7 @@ use windlass_core::batch::strategy::Strategy;
 use windlass_core::entry::Output;
 use windlass_core::limits::CHUNKS_PER_RESERVE_MAX;
 
-/// Chunks held beyond those that run, at least: while one is being worked on, the next ones are at hand and reports are on
-/// their way. More would keep chunks that take long away from consumers with nothing to do.
+/// Chunks held beyond those that run, at least, if nothing is set: a round trip's worth for work of a millisecond.
 const PREFETCH_MIN: usize = 4;
 
 /// Running chunks get so long to finish after a shutdown, unless it is set otherwise.
@@ -95,8 +95,8 @@ impl ConsumerBuilder {
         self
     }
 
-    /// How many chunks it holds reserved beyond those it works on, so that it never waits for the network; as many as the
-    /// concurrency, and at least 4, if not set.
+    /// How many chunks it holds reserved beyond those it works on, so that it never waits for the network. If not set, as many as
+    /// it ends in 20 ms, up to 1,024; at least as many as the concurrency, and at least 4.
     #[must_use]
     pub const fn prefetch(mut self, prefetch: usize) -> ConsumerBuilder {
         self.prefetch = Some(prefetch);
@@ -122,6 +122,11 @@ impl ConsumerBuilder {
         self.activity.subscribe()
     }
 
+    /// What it holds beyond those that it works on, at the least, if that is not set.
+    fn prefetch_min(&self) -> usize {
+        self.concurrency.max(PREFETCH_MIN)
+    }
+
     /// Works on chunks until `shutdown` resolves: then it reserves no more, gives back what it has not begun, and ends
     /// what runs.
     ///
@@ -133,8 +138,7 @@ impl ConsumerBuilder {
         Fut: Future<Output = Result<Output, Failure>> + Send + 'static,
         S: Future<Output = ()> + Send,
     {
-        let prefetch = self.prefetch.unwrap_or(self.concurrency.max(PREFETCH_MIN));
-        let held_max = self.concurrency.saturating_add(prefetch);
+        let held_max = self.concurrency.saturating_add(self.prefetch.unwrap_or_else(|| self.prefetch_min()));
         if self.concurrency == 0 || held_max > CHUNKS_PER_RESERVE_MAX {
             return Err(ClientError::Setting(format!(
                 "a consumer works on at least one chunk, and holds at most {CHUNKS_PER_RESERVE_MAX} with its prefetch"

@@ -4,6 +4,7 @@
 //! while we write.
 
 use super::book::{Book, Held, Key, Refused, Tally};
+use super::prefetch::Prefetch;
 use super::work::{Chunk, Failure, Gave};
 use super::{Activity, ConsumerBuilder};
 use crate::backoff::Backoff;
@@ -26,6 +27,9 @@ use windlass_core::entry::Output;
 /// How long a refused frame waits before it is said again.
 const PAUSE: Duration = Duration::from_millis(500);
 
+/// Chunks that take microseconds share a report: the first of them waits no longer than this for the others.
+const REPORT_PATIENCE: Duration = Duration::from_millis(1);
+
 /// What a closing server still has to say is not waited for longer than this.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -37,6 +41,8 @@ pub(super) struct Session<F> {
     /// For the chunks: they share this one, and with it none of what other sessions count.
     client: Arc<Client>,
     book: Book,
+    /// None if it is set how much is held.
+    prefetch: Option<Prefetch>,
     work: Arc<F>,
     tasks: JoinSet<Result<Gave, Failure>>,
     keys: HashMap<Id, Key>,
@@ -46,6 +52,8 @@ pub(super) struct Session<F> {
     welcome: Option<Welcome>,
     first_connection_by: Instant,
     resume_at: Option<Instant>,
+    /// Chunks have ended whose report waits for others.
+    report_by: Option<Instant>,
     stop_by: Option<Instant>,
     busy_at: Instant,
 }
@@ -55,6 +63,8 @@ enum Event {
     Frame(Result<Option<ServerFrame>, ClientError>),
     Connected(Result<(ConsumeSocket, Welcome), ClientError>),
     Ended(Result<(Id, Result<Gave, Failure>), JoinError>),
+    /// Everything that was ready to run has had its turn, and nothing more has ended.
+    Quiet,
     Heartbeat,
     Resume,
     Shutdown,
@@ -68,9 +78,12 @@ where
     Fut: Future<Output = Result<Output, Failure>> + Send + 'static,
 {
     pub(super) fn new(settings: ConsumerBuilder, book: Book, work: F) -> Session<F> {
-        let first_connection_by = Instant::now() + settings.client.retry_for();
+        let now = Instant::now();
+        let first_connection_by = now + settings.client.retry_for();
+        let least = settings.prefetch_min();
         let mut session = Session {
             client: Arc::new(settings.client.clone()),
+            prefetch: settings.prefetch.is_none().then(|| Prefetch::new(least, now)),
             settings,
             book,
             work: Arc::new(work),
@@ -82,8 +95,9 @@ where
             welcome: None,
             first_connection_by,
             resume_at: None,
+            report_by: None,
             stop_by: None,
-            busy_at: Instant::now(),
+            busy_at: now,
         };
         session.connect_after(Duration::ZERO);
         session
@@ -112,6 +126,7 @@ where
                     self.take_connection(connected)?;
                 }
                 Event::Ended(ended) => self.take_ended(ended),
+                Event::Quiet => self.report_by = None,
                 Event::Heartbeat => self.beat(),
                 Event::Resume => self.resume(),
                 Event::Shutdown => self.stop(),
@@ -143,6 +158,7 @@ where
             connected = ready(&mut self.connecting) => Event::Connected(connected),
             frame = receive(&mut self.link) => Event::Frame(frame),
             idle = check_idle(idle_at, &self.settings.client, self.settings.strategy.lanes()) => Event::Idle(idle),
+            () = quiet(self.report_by) => Event::Quiet,
         }
     }
 
@@ -171,8 +187,11 @@ where
         if self.link.is_none() {
             return;
         }
-        let reports = self.book.reports();
-        self.say(reports);
+        if self.report_by.is_none_or(|by| self.tasks.is_empty() || by <= Instant::now()) {
+            self.report_by = None;
+            let reports = self.book.reports();
+            self.say(reports);
+        }
         while let Some(reserve) = self.book.reserve() {
             self.say([reserve]);
         }
@@ -225,17 +244,26 @@ where
     }
 
     fn take_ended(&mut self, ended: Result<(Id, Result<Gave, Failure>), JoinError>) {
+        let now = Instant::now();
+        self.report_by.get_or_insert(now + REPORT_PATIENCE);
         let mut next = Some(ended);
-        // Everything that has ended by now goes into the same report.
+        let mut done = 0;
         while let Some(ended) = next {
             let (task, result) = match ended {
                 Ok(ended) => ended,
                 Err(error) => (error.id(), Err(failure_of(error))),
             };
+            // Whoever fails everything at once should not get more of it.
+            done += usize::from(result.is_ok());
             if let Some(key) = self.keys.remove(&task) {
                 self.book.end(key, result);
             }
             next = self.tasks.try_join_next_with_id();
+        }
+        if let Some(prefetch) = &mut self.prefetch
+            && let Some(prefetch) = prefetch.count(done, now)
+        {
+            self.book.hold(self.settings.concurrency + prefetch);
         }
     }
 
@@ -336,6 +364,14 @@ fn failure_of(error: JoinError) -> Failure {
 async fn at(instant: Option<Instant>) {
     match instant {
         Some(instant) => sleep_until(instant).await,
+        None => pending().await,
+    }
+}
+
+/// Lets everything else that is ready run, once, while a report waits for more.
+async fn quiet(report_by: Option<Instant>) {
+    match report_by {
+        Some(_) => tokio::task::yield_now().await,
         None => pending().await,
     }
 }
