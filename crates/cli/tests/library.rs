@@ -254,6 +254,44 @@ async fn a_consumer_whose_time_to_stop_is_over_gives_back_what_runs() {
     assert_eq!((status.chunks_ready, status.chunks_reserved), (3, 0));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_chunk_that_computes_for_long_holds_up_no_report_of_others() {
+    const CHUNKS: u64 = 20;
+    let stage = Stage::new().await;
+    let id = stage.submit(CHUNKS).await;
+    let reported = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let seen = std::sync::Arc::clone(&reported);
+    // Each chunk keeps its thread until all before it are reported.
+    let work = move |chunk: Chunk| {
+        let seen = std::sync::Arc::clone(&seen);
+        async move {
+            while seen.load(std::sync::atomic::Ordering::Relaxed) < chunk.index().0 {
+                std::thread::yield_now();
+            }
+            Ok(Output::Nothing)
+        }
+    };
+    let client = stage.client.clone();
+    let watching = tokio::spawn(async move {
+        loop {
+            let done = client.show(id).await.unwrap().chunks.done;
+            reported.store(done, std::sync::atomic::Ordering::Relaxed);
+            if done == CHUNKS {
+                return;
+            }
+        }
+    });
+    let consumer = Consumer::builder(stage.client.clone()).strategy(Strategy::OldestFirst);
+    let consumer = consumer.until_idle(Duration::from_millis(100));
+    let began = std::time::Instant::now();
+    // On one of the threads that it has for its chunks.
+    let tally = tokio::spawn(consumer.run(work, std::future::pending())).await.unwrap().unwrap();
+    assert_eq!(tally, Tally { completed: CHUNKS, ..Tally::default() });
+    // A heartbeat is due every 1.7 s, and with it everything else is said.
+    assert!(began.elapsed() < Duration::from_secs(CHUNKS / 2), "reports have waited for heartbeats");
+    watching.await.unwrap();
+}
+
 #[tokio::test]
 async fn a_strategy_that_is_refused_ends_the_consumer_with_the_servers_sentence() {
     let stage = Stage::new().await;

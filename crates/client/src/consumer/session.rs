@@ -13,9 +13,10 @@ use crate::client::Client;
 use crate::error::ClientError;
 use crate::socket::{ConsumeReceiver, ConsumeSender, ConsumeSocket, Welcome, refusal};
 use std::collections::HashMap;
-use std::future::pending;
+use std::future::{pending, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::{Id, JoinError, JoinHandle, JoinSet};
@@ -368,12 +369,21 @@ async fn at(instant: Option<Instant>) {
     }
 }
 
-/// Lets everything else that is ready run, once, while a report waits for more.
+/// Lets everything else that is ready run, once, while a report waits for more. Unlike `yield_now` this leaves it to any thread
+/// to go on: that of a chunk which computes for long will not, for as long.
 async fn quiet(report_by: Option<Instant>) {
-    match report_by {
-        Some(_) => tokio::task::yield_now().await,
-        None => pending().await,
+    if report_by.is_none() {
+        return pending().await;
     }
+    let mut has_waited = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut has_waited, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await
 }
 
 async fn ready(connecting: &mut Option<Connecting>) -> Result<(ConsumeSocket, Welcome), ClientError> {
