@@ -7,8 +7,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use windlass_client::frames::{ClientFrame, DoneChunk, ServerFrame, Verdict, WorkOf};
 use windlass_client::{
-    Activity, Client, ClientError, ConsumeReceiver, ConsumeSender, ConsumeSocket, Consumer, Output, Strategy,
-    SubmissionId, SubmitRequest, Tally,
+    Activity, Client, ClientError, ConsumeReceiver, ConsumeSender, ConsumeSocket, Consumer, ConsumerBuilder,
+    Output, Strategy, SubmissionId, SubmitRequest, Tally,
 };
 
 /// How consumers go about it.
@@ -16,8 +16,8 @@ use windlass_client::{
 pub(crate) enum Mode {
     /// Complete a chunk, wait for its acknowledgement, with which the next one comes, and again.
     OneByOne,
-    /// As a consumer of the client library with its defaults does.
-    Library,
+    /// As a consumer of the client library does that always has so many chunks at hand.
+    Library { prefetch: usize },
     /// Keep reserves of so many chunks on the way, and report without waiting.
     Pipelined(u32),
 }
@@ -45,8 +45,8 @@ pub(crate) async fn consume(
     strategy: &str,
     duration: Duration,
 ) -> anyhow::Result<Done> {
-    if mode == Mode::Library {
-        return library(client, consumers, strategy, duration).await;
+    if let Mode::Library { prefetch } = mode {
+        return library(client, consumers, prefetch, strategy, duration).await;
     }
     let sockets = connect(client, consumers).await?;
     let began = Instant::now();
@@ -59,7 +59,7 @@ pub(crate) async fn consume(
             tokio::spawn(async move {
                 match mode {
                     Mode::OneByOne => one_by_one(socket, &strategy, end).await,
-                    Mode::Library => unreachable!("it has its own connections"),
+                    Mode::Library { .. } => unreachable!("it has its own connections"),
                     Mode::Pipelined(depth) => pipelined(socket, &strategy, depth, end).await,
                 }
             })
@@ -98,7 +98,7 @@ pub(crate) async fn consume_by_default(
     submission: SubmissionId,
 ) -> anyhow::Result<Done> {
     let began = Instant::now();
-    let crew = Crew::start(client, consumers, Strategy::default());
+    let crew = Crew::start(client, consumers, |consumer| consumer);
     let info = loop {
         let info = client.wait(submission, Some(Duration::from_secs(60))).await?;
         if info.chunks.done == info.chunks.total {
@@ -110,7 +110,7 @@ pub(crate) async fn consume_by_default(
     Ok(Done { chunks: info.chunks.done, fewest, seconds })
 }
 
-/// Consumers of the client library, as it is given out and with its defaults.
+/// Consumers of the client library.
 pub(crate) struct Crew {
     running: Vec<JoinHandle<Result<Tally, ClientError>>>,
     activities: Vec<watch::Receiver<Activity>>,
@@ -118,12 +118,16 @@ pub(crate) struct Crew {
 }
 
 impl Crew {
-    pub(crate) fn start(client: &Client, consumers: usize, strategy: Strategy) -> Crew {
+    pub(crate) fn start(
+        client: &Client,
+        consumers: usize,
+        set: impl Fn(ConsumerBuilder) -> ConsumerBuilder,
+    ) -> Crew {
         /// As many as a server greets without anybody waiting for long.
         const CONNECTS_PER_MS: u32 = 3;
         let mut crew = Crew { running: Vec::new(), activities: Vec::new(), stop: watch::Sender::new(false) };
         for nth in 0..u32::try_from(consumers).expect("consumers are few") {
-            let consumer = Consumer::builder(client.clone()).strategy(strategy.clone());
+            let consumer = set(Consumer::builder(client.clone()));
             crew.activities.push(consumer.activity());
             let mut stopped = crew.stop.subscribe();
             crew.running.push(tokio::spawn(async move {
@@ -161,10 +165,13 @@ impl Crew {
 async fn library(
     client: &Client,
     consumers: usize,
+    prefetch: usize,
     strategy: &str,
     duration: Duration,
 ) -> anyhow::Result<Done> {
-    let mut crew = Crew::start(client, consumers, parsed(strategy)?);
+    let strategy = parsed(strategy)?;
+    let set = |consumer: ConsumerBuilder| consumer.strategy(strategy.clone()).prefetch(prefetch);
+    let mut crew = Crew::start(client, consumers, set);
     crew.all_connected().await?;
     let (began, before) = (Instant::now(), crew.completed());
     tokio::time::sleep(duration).await;

@@ -24,7 +24,7 @@ use windlass_client::{
 pub(crate) const WINDLASS: &str = "Windlass";
 /// Frames over the consumers' socket.
 const SOCKET: &str = "socket";
-/// The client library's `Consumer` with nothing set: one chunk at a time, and at hand what it ends in 20 ms.
+/// The client library's `Consumer` with nothing set: one chunk at a time, and at hand what it ends in 100 ms.
 pub(crate) const BY_DEFAULT: &str = "Consumer, its defaults";
 /// The client library's `Consumer` as the documentation says for work that takes microseconds.
 pub(crate) const BY_SETTINGS: &str = "Consumer, 64 at once, 960 at hand";

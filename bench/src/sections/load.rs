@@ -42,7 +42,7 @@ pub(crate) async fn load(options: &Options) -> anyhow::Result<Vec<Figure>> {
     if let Some(peer) = peer {
         let compared = [
             (
-                "its client one by one, ours with its defaults, which prefetch what they end in 20 ms",
+                "its client one by one, ours with its defaults, which prefetch 100 ms of work",
                 by_default,
                 Bar::AtLeast(100.0),
             ),

@@ -44,7 +44,7 @@ pub(crate) async fn producers(options: &Options) -> anyhow::Result<Vec<Figure>> 
     let watching = server.resident_bytes()?;
 
     let began = Instant::now();
-    let crew = Crew::start(&server.client, CONSUMERS, Strategy::OldestFirst);
+    let crew = Crew::start(&server.client, CONSUMERS, |consumer| consumer.strategy(Strategy::OldestFirst));
     let client = server.client.clone();
     let done = tokio::spawn(async move {
         while client.status().await?.submissions_running > 0 {

@@ -274,7 +274,7 @@ pub(crate) struct Work {
     /// 'OrElse(SelectOnly(mode=preview), Fair(company_id))'; JSON will do too
     #[arg(long, value_parser = strategy, default_value = "Random")]
     pub(crate) strategy: Strategy,
-    /// How many chunks to hold beyond those that run [default: as many as end in 20 ms, at least 4 and as many as run]
+    /// How many chunks to hold beyond those that run [default: as many as end in 100 ms, up to 1024; at least 4, and as many as run]
     #[arg(long, value_name = "N")]
     pub(crate) prefetch: Option<usize>,
     /// Stop when there was nothing to do for so long and nothing waits for a retry

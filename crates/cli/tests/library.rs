@@ -7,6 +7,8 @@ use futures_util::TryStreamExt;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::oneshot;
 use windlass_client::json::{
@@ -259,13 +261,13 @@ async fn a_chunk_that_computes_for_long_holds_up_no_report_of_others() {
     const CHUNKS: u64 = 20;
     let stage = Stage::new().await;
     let id = stage.submit(CHUNKS).await;
-    let reported = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
-    let seen = std::sync::Arc::clone(&reported);
+    let reported = Arc::new(AtomicU64::new(0));
+    let seen = Arc::clone(&reported);
     // Each chunk keeps its thread until all before it are reported.
     let work = move |chunk: Chunk| {
-        let seen = std::sync::Arc::clone(&seen);
+        let seen = Arc::clone(&seen);
         async move {
-            while seen.load(std::sync::atomic::Ordering::Relaxed) < chunk.index().0 {
+            while seen.load(Ordering::Relaxed) < chunk.index().0 {
                 std::thread::yield_now();
             }
             Ok(Output::Nothing)
@@ -275,7 +277,7 @@ async fn a_chunk_that_computes_for_long_holds_up_no_report_of_others() {
     let watching = tokio::spawn(async move {
         loop {
             let done = client.show(id).await.unwrap().chunks.done;
-            reported.store(done, std::sync::atomic::Ordering::Relaxed);
+            reported.store(done, Ordering::Relaxed);
             if done == CHUNKS {
                 return;
             }
@@ -287,7 +289,7 @@ async fn a_chunk_that_computes_for_long_holds_up_no_report_of_others() {
     // On one of the threads that it has for its chunks.
     let tally = tokio::spawn(consumer.run(work, std::future::pending())).await.unwrap().unwrap();
     assert_eq!(tally, Tally { completed: CHUNKS, ..Tally::default() });
-    // A heartbeat is due every 1.7 s, and with it everything else is said.
+    // A heartbeat is due every 3.3 s, and with it everything else is said.
     assert!(began.elapsed() < Duration::from_secs(CHUNKS / 2), "reports have waited for heartbeats");
     watching.await.unwrap();
 }

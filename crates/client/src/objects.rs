@@ -36,6 +36,7 @@ impl Client {
 
     /// An object's bytes.
     pub async fn get_object(&self, key: &str) -> Result<Bytes, ClientError> {
+        // A statement of its own: what makes the call would otherwise be kept until it is answered.
         let answer = self.bytes(self.call(Method::GET, &object_path(key)).header("accept", "*/*"));
         answer.await
     }

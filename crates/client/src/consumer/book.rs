@@ -4,7 +4,7 @@
 //!
 //! Invariants
 //! - A chunk is queued, running, finished, or unanswered: in one place at a time, until its last word is answered.
-//! - Held chunks and chunks asked for are together at most `held_max`.
+//! - Nothing is asked for beyond what makes held chunks and chunks asked for together `held_max`.
 //! - A report is forgotten only when the server has answered it for good.
 //! - After a reconnect nothing is reserved or reported before every claim is answered: the server may take frames of
 //!   one connection in any order, and must not hand out, or count as lost, what is claimed a frame later.
@@ -81,6 +81,7 @@ pub(crate) struct Book {
     running: BTreeMap<Key, WorkChunk>,
     finished: Vec<(Key, Report)>,
     unanswered: BTreeMap<u64, ClientFrame>,
+    unanswered_chunks: usize,
     reasserted: BTreeMap<u64, ClientFrame>,
     said_later: BTreeSet<u64>,
     says_all_again: bool,
@@ -108,6 +109,7 @@ impl Book {
             running: BTreeMap::new(),
             finished: Vec::new(),
             unanswered: BTreeMap::new(),
+            unanswered_chunks: 0,
             reasserted: BTreeMap::new(),
             said_later: BTreeSet::new(),
             says_all_again: false,
@@ -117,9 +119,11 @@ impl Book {
         }
     }
 
-    /// From now on so many chunks are held and asked for. What is beyond that already is worked on.
-    pub(crate) const fn hold(&mut self, held_max: usize) {
+    /// From now on nothing is asked for beyond so many chunks. Of those that are held already, what is beyond `kept` and was not
+    /// begun goes back.
+    pub(crate) fn hold(&mut self, held_max: usize, kept: usize) {
         self.held_max = held_max;
+        self.give_back_beyond(kept.saturating_sub(self.running.len()));
     }
 
     pub(crate) const fn tally(&self) -> Tally {
@@ -147,7 +151,7 @@ impl Book {
         let asked: usize = self.reserves.values().sum();
         let held = self.queued.len() + self.running.len() + asked;
         // Quick work must not run ahead of its acknowledgements without end.
-        let unanswered = (self.finished.len() + self.unanswered.len()).saturating_sub(self.unanswered_max());
+        let unanswered = (self.finished.len() + self.unanswered_chunks).saturating_sub(self.unanswered_max());
         let room = self.held_max.saturating_sub(held + unanswered);
         let starves = self.queued.is_empty() && self.reserves.is_empty();
         let is_worth_it = room > 0 && (starves || room * 4 >= self.held_max);
@@ -161,7 +165,7 @@ impl Book {
         Some(ClientFrame::Reserve { request, max, strategy: self.strategy.clone(), after_reports: false })
     }
 
-    /// Reports that may be without an answer before they count as held.
+    /// Chunks whose reports may be without an answer before they count as held.
     fn unanswered_max(&self) -> usize {
         4 * self.held_max
     }
@@ -180,7 +184,7 @@ impl Book {
             *asked = asked.saturating_sub(came);
         }
         if self.stopping {
-            self.give_back_queued();
+            self.give_back_beyond(0);
         }
     }
 
@@ -233,6 +237,7 @@ impl Book {
 
     fn frames_of(&mut self, submission: SubmissionId, group: Group) -> Vec<ClientFrame> {
         let Group { done, failed, given_back, bytes: _ } = group;
+        self.unanswered_chunks += done.len() + failed.len() + given_back.len();
         let mut frames = Vec::new();
         if !done.is_empty() {
             frames.push(ClientFrame::Complete { request: self.number(), submission, done });
@@ -257,7 +262,7 @@ impl Book {
             self.queued.retain(|held| !lost.contains(&held.key()));
             return;
         }
-        let Some(frame) = self.unanswered.remove(&request) else { return };
+        let Some(frame) = self.forget(request) else { return };
         for verdict in verdicts {
             let count = match (&frame, verdict) {
                 (ClientFrame::Release { .. }, _) => &mut self.tally.released,
@@ -283,7 +288,7 @@ impl Book {
             self.said_later.insert(request);
             return Refused::Later;
         }
-        let dropped = self.unanswered.remove(&request).map_or(0, |frame| keys_of(&frame).len());
+        let dropped = self.forget(request).map_or(0, |frame| keys_of(&frame).len());
         self.tally.late += dropped as u64;
         self.reasserted.remove(&request);
         Refused::Report
@@ -330,12 +335,20 @@ impl Book {
     /// No more work: what is not begun goes back.
     pub(crate) fn stop(&mut self) {
         self.stopping = true;
-        self.give_back_queued();
+        self.give_back_beyond(0);
     }
 
-    fn give_back_queued(&mut self) {
-        let queued = std::mem::take(&mut self.queued);
-        self.finished.extend(queued.into_iter().map(|held| (held.key(), Report::GivenBack)));
+    /// Gives back what is queued, but for the first ones.
+    fn give_back_beyond(&mut self, kept: usize) {
+        let surplus = self.queued.split_off(kept.min(self.queued.len()));
+        self.finished.extend(surplus.into_iter().map(|held| (held.key(), Report::GivenBack)));
+    }
+
+    /// A report that is answered for good.
+    fn forget(&mut self, request: u64) -> Option<ClientFrame> {
+        let frame = self.unanswered.remove(&request)?;
+        self.unanswered_chunks -= chunks_in(&frame);
+        Some(frame)
     }
 
     fn number(&mut self) -> u64 {
@@ -400,6 +413,18 @@ fn request_of(frame: &ClientFrame) -> u64 {
         | ClientFrame::Reassert { request, .. }
         | ClientFrame::Release { request, .. }
         | ClientFrame::Add { request, .. } => *request,
+    }
+}
+
+fn chunks_in(frame: &ClientFrame) -> usize {
+    match frame {
+        ClientFrame::Complete { done, .. } => done.len(),
+        ClientFrame::Fail { failed, .. } => failed.len(),
+        ClientFrame::Release { chunks, .. } | ClientFrame::Reassert { chunks, .. } => chunks.len(),
+        ClientFrame::Hello { .. }
+        | ClientFrame::Heartbeat {}
+        | ClientFrame::Reserve { .. }
+        | ClientFrame::Add { .. } => 0,
     }
 }
 

@@ -218,3 +218,25 @@ fn the_same_chunk_handed_out_twice_is_two_attempts() {
     let ClientFrame::Complete { done, .. } = &book.reports()[0] else { panic!("a report is due") };
     assert_eq!(done.len(), 5);
 }
+
+#[test]
+fn what_is_held_follows_the_pace_and_what_is_too_much_goes_back_unless_it_runs() {
+    let mut book = book(2, 4);
+    assert_eq!(asked(book.reserve()), 4);
+    book.hold(100, 1_000);
+    assert_eq!(asked(book.reserve()), 96, "quick work: four are asked for already");
+    book.work(1, false, vec![work_of(7, 0..4)]);
+    book.work(2, false, vec![work_of(7, 4..50)]);
+    assert!(book.begin().is_some() && book.begin().is_some());
+
+    book.hold(4, 5);
+    assert_eq!((book.running_len(), book.queued_len()), (2, 3), "two run, and three of the oldest are kept");
+    let chunks: Vec<WorkChunk> = (5..50).map(chunk).collect();
+    assert_eq!(book.reports(), [ClientFrame::Release { request: 3, submission: id(7), chunks }]);
+    assert_eq!(book.reserve(), None, "there is no room");
+
+    book.hold(1, 1);
+    assert_eq!((book.running_len(), book.queued_len()), (2, 0), "what runs goes on");
+    book.settled(3, &[Verdict::Accepted; 45]);
+    assert_eq!(book.tally().released, 45);
+}

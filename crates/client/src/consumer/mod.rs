@@ -95,8 +95,9 @@ impl ConsumerBuilder {
         self
     }
 
-    /// How many chunks it holds reserved beyond those it works on, so that it never waits for the network. If not set, as many as
-    /// it ends in 20 ms, up to 1,024; at least as many as the concurrency, and at least 4.
+    /// How many chunks it holds reserved beyond those it works on, so that it need not wait for the network. If not set, as many as
+    /// it ends in 100 ms, up to 1,024; at least as many as the concurrency, and at least 4. What is too much when chunks begin to
+    /// take longer goes back unharmed. Set it if a round trip to the server takes longer than that.
     #[must_use]
     pub const fn prefetch(mut self, prefetch: usize) -> ConsumerBuilder {
         self.prefetch = Some(prefetch);

@@ -4,7 +4,7 @@
 //! while we write.
 
 use super::book::{Book, Held, Key, Refused, Tally};
-use super::prefetch::Prefetch;
+use super::prefetch::{AtHand, Prefetch};
 use super::work::{Chunk, Failure, Gave};
 use super::{Activity, ConsumerBuilder};
 use crate::backoff::Backoff;
@@ -28,7 +28,7 @@ use windlass_core::entry::Output;
 /// How long a refused frame waits before it is said again.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Chunks that take microseconds share a report: the first of them waits no longer than this for the others.
+/// Chunks that take no longer share a report: the first of them waits so long for the others at the most.
 const REPORT_PATIENCE: Duration = Duration::from_millis(1);
 
 /// What a closing server still has to say is not waited for longer than this.
@@ -39,13 +39,13 @@ type Connecting = Pin<Box<dyn Future<Output = Result<(ConsumeSocket, Welcome), C
 /// One consumer at work.
 pub(super) struct Session<F> {
     settings: ConsumerBuilder,
-    /// For the chunks: they share this one, and with it none of what other sessions count.
+    /// For the chunks: one of its own, so that sessions do not contend for one reference count.
     client: Arc<Client>,
     book: Book,
     /// None if it is set how much is held.
     prefetch: Option<Prefetch>,
     work: Arc<F>,
-    tasks: JoinSet<Result<Gave, Failure>>,
+    tasks: JoinSet<Ended>,
     keys: HashMap<Id, Key>,
     link: Option<Link>,
     connecting: Option<Connecting>,
@@ -59,14 +59,23 @@ pub(super) struct Session<F> {
     busy_at: Instant,
 }
 
+/// How a chunk's work has ended.
+struct Ended {
+    result: Result<Gave, Failure>,
+    /// It took longer than a report may wait.
+    was_slow: bool,
+}
+
 /// What happened next.
 enum Event {
     Frame(Result<Option<ServerFrame>, ClientError>),
     Connected(Result<(ConsumeSocket, Welcome), ClientError>),
-    Ended(Result<(Id, Result<Gave, Failure>), JoinError>),
+    Ended(Result<(Id, Ended), JoinError>),
     /// Everything that was ready to run has had its turn, and nothing more has ended.
     Quiet,
     Heartbeat,
+    /// More may be at hand than the pace of the work allows.
+    Surplus,
     Resume,
     Shutdown,
     StopNow,
@@ -129,6 +138,7 @@ where
                 Event::Ended(ended) => self.take_ended(ended),
                 Event::Quiet => self.report_by = None,
                 Event::Heartbeat => self.beat(),
+                Event::Surplus => self.follow_pace(0, Instant::now()),
                 Event::Resume => self.resume(),
                 Event::Shutdown => self.stop(),
                 Event::StopNow if self.tasks.is_empty() => break,
@@ -146,6 +156,7 @@ where
 
     async fn next_event(&mut self, shutdown: Pin<&mut impl Future<Output = ()>>) -> Event {
         let beat_at = self.link.as_ref().map(|link| link.beat_at);
+        let surplus_at = self.prefetch.as_ref().and_then(|it| it.stale_at(self.book.queued_len()));
         let is_stopping = self.stop_by.is_some();
         let idle_at = self.idle_at();
         // In this order: a stop that was asked for is seen before the end of a chunk makes room for the next one.
@@ -155,6 +166,7 @@ where
             () = at(self.stop_by) => Event::StopNow,
             Some(ended) = self.tasks.join_next_with_id() => Event::Ended(ended),
             () = at(beat_at) => Event::Heartbeat,
+            () = at(surplus_at) => Event::Surplus,
             () = at(self.resume_at) => Event::Resume,
             connected = ready(&mut self.connecting) => Event::Connected(connected),
             frame = receive(&mut self.link) => Event::Frame(frame),
@@ -176,9 +188,11 @@ where
             let chunk = Chunk::new(Arc::clone(&self.client), about, work);
             let work = Arc::clone(&self.work);
             let task = self.tasks.spawn(async move {
+                let begun_at = Instant::now();
                 let published = chunk.published();
-                let output = work(chunk).await?;
-                Ok(Gave { output, entries: published.take() })
+                let output = work(chunk).await;
+                let result = output.map(|output| Gave { output, entries: published.take() });
+                Ended { result, was_slow: begun_at.elapsed() >= REPORT_PATIENCE }
             });
             self.keys.insert(task.id(), key);
         }
@@ -188,6 +202,7 @@ where
         if self.link.is_none() {
             return;
         }
+        // With nothing that runs there is nothing to wait for.
         if self.report_by.is_none_or(|by| self.tasks.is_empty() || by <= Instant::now()) {
             self.report_by = None;
             let reports = self.book.reports();
@@ -216,7 +231,14 @@ where
         // Not before: a server that welcomes us and closes at once must not be asked in a tight loop.
         self.backoff.reset();
         match frame {
-            ServerFrame::Work { request, more, work } => self.book.work(request, more, work),
+            ServerFrame::Work { request, more, work } => {
+                self.book.work(request, more, work);
+                let now = Instant::now();
+                // It was asked for at the pace of other work, maybe long ago.
+                if self.prefetch.as_ref().is_some_and(|it| it.is_stale(now)) {
+                    self.follow_pace(0, now);
+                }
+            }
             ServerFrame::Settled { request, verdicts } => self.book.settled(request, &verdicts),
             ServerFrame::Refused { request, code, detail, retry_helps } => {
                 return self.take_refusal(request, &code, detail, retry_helps);
@@ -244,16 +266,15 @@ where
         Ok(())
     }
 
-    fn take_ended(&mut self, ended: Result<(Id, Result<Gave, Failure>), JoinError>) {
+    fn take_ended(&mut self, ended: Result<(Id, Ended), JoinError>) {
         let now = Instant::now();
-        self.report_by.get_or_insert(now + REPORT_PATIENCE);
-        let mut next = Some(ended);
-        let mut done = 0;
+        let (mut next, mut done, mut has_slow) = (Some(ended), 0, false);
         while let Some(ended) = next {
-            let (task, result) = match ended {
+            let (task, Ended { result, was_slow }) = match ended {
                 Ok(ended) => ended,
-                Err(error) => (error.id(), Err(failure_of(error))),
+                Err(error) => (error.id(), Ended { result: Err(failure_of(error)), was_slow: true }),
             };
+            has_slow |= was_slow;
             // Whoever fails everything at once should not get more of it.
             done += usize::from(result.is_ok());
             if let Some(key) = self.keys.remove(&task) {
@@ -261,10 +282,19 @@ where
             }
             next = self.tasks.try_join_next_with_id();
         }
+        // One that took long is reported at once: others like it may keep every thread busy by the time of another turn.
+        let report_by = if has_slow { now } else { now + REPORT_PATIENCE };
+        self.report_by = Some(self.report_by.map_or(report_by, |by| by.min(report_by)));
+        self.follow_pace(done, now);
+    }
+
+    /// Holds as much as is right when so many chunks have ended.
+    fn follow_pace(&mut self, ended: usize, now: Instant) {
         if let Some(prefetch) = &mut self.prefetch
-            && let Some(prefetch) = prefetch.count(done, now)
+            && let Some(AtHand { most, kept }) = prefetch.count(ended, now)
         {
-            self.book.hold(self.settings.concurrency + prefetch);
+            let concurrency = self.settings.concurrency;
+            self.book.hold(concurrency + most, concurrency.saturating_add(kept));
         }
     }
 
@@ -276,6 +306,7 @@ where
         match connected {
             Ok((socket, welcome)) => {
                 self.welcome = Some(welcome);
+                self.follow_pace(0, Instant::now());
                 self.link = Some(Link::new(socket, welcome));
                 let frames = self.book.reconnect();
                 self.say(frames);
@@ -369,12 +400,16 @@ async fn at(instant: Option<Instant>) {
     }
 }
 
-/// Lets everything else that is ready run, once, while a report waits for more. Unlike `yield_now` this leaves it to any thread
-/// to go on: that of a chunk which computes for long will not, for as long.
+/// Lets everything else that is ready run, once, while a report waits for more.
 async fn quiet(report_by: Option<Instant>) {
     if report_by.is_none() {
         return pending().await;
     }
+    if tokio::task::try_id().is_none() {
+        // The main task has its turns apart from all others, so one of those takes part for it.
+        return drop(tokio::spawn(async {}).await);
+    }
+    // Unlike after `yield_now`, any thread may go on: one that has begun a long chunk would keep the session until its end.
     let mut has_waited = false;
     poll_fn(|context| {
         if std::mem::replace(&mut has_waited, true) {
