@@ -189,7 +189,7 @@ pub(crate) fn page(figures: &Figures) -> String {
     let missed = if missed.is_empty() { "Every bar holds.".into() } else { missed.join("\n") };
     format!(
         "# Windlass beside its peers\n\n\
-         Written by `make bench-peers`: repetitions: {}, of {} s each, medians; {}; clients and servers on the same machine\n\
+         Written by `make bench-peers`: {} × {} s for each load, medians; {}; clients and servers on the same machine\n\
          and disk. Systems take turns within a repetition; where a row is near its bar, Windlass and the best peer are measured five times\n\
          more, by turns. Ratios count: absolute figures differ from machine to machine and from\n\
          hour to hour. Every system has durability on, as far as it can; a chunk counts when its completion is acknowledged,\n\

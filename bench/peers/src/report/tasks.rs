@@ -61,7 +61,7 @@ pub(super) fn section(figures: &Figures) -> String {
     let remarks: Vec<String> = about.map(|it| format!("\nNot as planned: {it}\n")).collect();
     format!(
         "{HEADING}\n\
-         Written by `make bench-peers`, or alone by `bench/peers/target/release/peers-bench --only lanes`: repetitions: {}, of {} s each,\n\
+         Written by `make bench-peers`, or alone by `bench/peers/target/release/peers-bench --only lanes`: {} × {} s for each load,\n\
          medians; {}; Windlass is built from commit {}.\n\n\
          {table}\n{behind}\n\n{missed}\n\n{DRIVEN}\n\
          ### What 10^5 tasks cost\n\n\
