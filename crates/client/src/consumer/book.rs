@@ -237,7 +237,6 @@ impl Book {
 
     fn frames_of(&mut self, submission: SubmissionId, group: Group) -> Vec<ClientFrame> {
         let Group { done, failed, given_back, bytes: _ } = group;
-        self.unanswered_chunks += done.len() + failed.len() + given_back.len();
         let mut frames = Vec::new();
         if !done.is_empty() {
             frames.push(ClientFrame::Complete { request: self.number(), submission, done });
@@ -248,6 +247,7 @@ impl Book {
         if !given_back.is_empty() {
             frames.push(ClientFrame::Release { request: self.number(), submission, chunks: given_back });
         }
+        self.unanswered_chunks += frames.iter().map(chunks_in).sum::<usize>();
         self.unanswered.extend(frames.iter().map(|frame| (request_of(frame), frame.clone())));
         frames
     }
@@ -288,7 +288,7 @@ impl Book {
             self.said_later.insert(request);
             return Refused::Later;
         }
-        let dropped = self.forget(request).map_or(0, |frame| keys_of(&frame).len());
+        let dropped = self.forget(request).map_or(0, |frame| chunks_in(&frame));
         self.tally.late += dropped as u64;
         self.reasserted.remove(&request);
         Refused::Report

@@ -80,8 +80,7 @@ mod tests {
 
     #[test]
     fn quick_work_has_much_at_hand_and_slow_work_or_none_the_least() {
-        let begin = Instant::now();
-        let mut now = begin;
+        let mut now = Instant::now();
         let mut prefetch = Prefetch::new(4, now);
         let mut after = |ms: u64, ended: usize| {
             now += Duration::from_millis(ms);
