@@ -1,7 +1,9 @@
 //! The batcher: commands that arrive together become one group, one log write and one fsync.
 //!
-//! It takes everything that waits, and waits for nothing itself but a free place in flight: a lone command goes out at
-//! once, and under load the groups grow while the disk is busy.
+//! It takes everything that waits, and waits for nothing itself but the end of the group before: a lone command goes out at
+//! once, and under load the groups grow while the disk is busy. After a group of many callers it also waits, for a moment, until
+//! they have their answers: as long as they have not, they have nothing new to propose, and the processors are better used by
+//! their threads than by a smaller group.
 //!
 //! Invariants
 //! - Commands are written in the order in which they were taken.
@@ -10,9 +12,10 @@
 
 use crate::fault::{Alarm, OrderFault};
 use crate::limits::{
-    BYTES_TOGETHER_MAX, COMMANDS_TOGETHER_MAX, GROUP_BYTES_MAX, GROUP_COMMANDS_MAX, GROUPS_IN_FLIGHT_MAX,
+    ANSWERS_PATIENCE, BYTES_TOGETHER_MAX, CALLERS_MANY, COMMANDS_TOGETHER_MAX, GROUP_BYTES_MAX,
+    GROUP_COMMANDS_MAX, GROUPS_IN_FLIGHT_MAX,
 };
-use crate::postbox::Caller;
+use crate::postbox::{Answering, Caller};
 use crate::raft::{Group, Node, Then};
 use crate::stamp::{Stamp, Stamper};
 use crate::waiting::Waiting;
@@ -156,6 +159,10 @@ pub(crate) struct Batcher {
     standing: watch::Receiver<Standing>,
     writer: GroupWriter,
     in_flight: Arc<Semaphore>,
+    /// One place, which the answers of a group hold.
+    answering: Arc<Semaphore>,
+    /// How many callers the last group had.
+    callers: usize,
     queue: VecDeque<Proposal>,
     arrived: Vec<Proposal>,
 }
@@ -168,7 +175,9 @@ impl Batcher {
         writer: GroupWriter,
     ) -> Batcher {
         let in_flight = Arc::new(Semaphore::new(GROUPS_IN_FLIGHT_MAX));
-        Batcher { inbox, stop, standing, writer, in_flight, queue: VecDeque::new(), arrived: Vec::new() }
+        let answering = Arc::new(Semaphore::new(1));
+        let (queue, arrived) = (VecDeque::new(), Vec::new());
+        Batcher { inbox, stop, standing, writer, in_flight, answering, callers: 0, queue, arrived }
     }
 
     /// Writes groups until the inbox is closed, then waits for those in flight.
@@ -184,6 +193,7 @@ impl Batcher {
             return false;
         }
         let permit = Arc::clone(&self.in_flight).acquire_owned().await.expect("the places are never closed");
+        let answering = self.answers_handed_out().await;
         // While this waited for its place, others have come.
         while self.queue.len() < GROUP_COMMANDS_MAX
             && let Ok(proposal) = self.inbox.try_recv()
@@ -192,7 +202,8 @@ impl Batcher {
         }
         match self.leadership().await {
             Ok(epoch) => {
-                let group = self.take_group();
+                let group = self.take_group(answering);
+                self.callers = group.len();
                 self.writer.write(epoch, group, Some(permit), |_| {}).await;
             }
             Err(fault) => {
@@ -233,7 +244,18 @@ impl Batcher {
         }
     }
 
-    fn take_group(&mut self) -> Vec<Proposal> {
+    /// The place for the answers of the next group, if it is free; after a group of many callers it is waited for.
+    async fn answers_handed_out(&self) -> Option<Answering> {
+        let place = Arc::clone(&self.answering);
+        let place = match Arc::clone(&place).try_acquire_owned() {
+            Ok(place) => Some(place),
+            Err(_) if self.callers < CALLERS_MANY => None,
+            Err(_) => tokio::time::timeout(ANSWERS_PATIENCE, place.acquire_owned()).await.ok()?.ok(),
+        };
+        place.map(Arc::new)
+    }
+
+    fn take_group(&mut self, answering: Option<Answering>) -> Vec<Proposal> {
         let (mut bytes, mut commands) = (0, 0);
         let fitting = self.queue.iter().take_while(|proposal| {
             let is_first = commands == 0;
@@ -242,7 +264,12 @@ impl Batcher {
             is_first || (bytes <= GROUP_BYTES_MAX && commands <= GROUP_COMMANDS_MAX)
         });
         let count = fitting.count();
-        self.queue.drain(..count).collect()
+        let group = self.queue.drain(..count);
+        let holding = group.map(|Proposal { commands, caller }| Proposal {
+            commands,
+            caller: caller.holding(answering.clone()),
+        });
+        holding.collect()
     }
 }
 

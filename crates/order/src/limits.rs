@@ -15,13 +15,22 @@ pub const COMMANDS_TOGETHER_MAX: usize = 256;
 /// The same in bytes: a quarter of a group.
 pub(crate) const BYTES_TOGETHER_MAX: usize = GROUP_BYTES_MAX / 4;
 
-/// Groups that are written but not yet applied: one at the disk or being applied, and one made of what came meanwhile, so
-/// that the disk need not wait for it. More would split the same load into smaller groups with an fsync each.
-pub(crate) const GROUPS_IN_FLIGHT_MAX: usize = 2;
+/// Groups that are written but not yet applied. A member alone writes, syncs and applies on one thread: a second group could only
+/// be closed earlier, with fewer commands and an fsync of its own. With peers there is something to wait for meanwhile, and more
+/// will pay.
+pub(crate) const GROUPS_IN_FLIGHT_MAX: usize = 1;
 
-/// Proposals that wait for their group; beyond that the caller waits. Mostly they are of one command each: a full group for each one
-/// in flight and as many again. What they hold is bounded by what their callers may have under way.
-pub(crate) const PROPOSALS_WAITING_MAX: usize = 2 * GROUPS_IN_FLIGHT_MAX * GROUP_COMMANDS_MAX;
+/// Callers in a group from which on the next one waits until they have had their answers. A group costs the processors about as
+/// much as three commands, so there is little to gain with fewer; and few callers, at work by turns, would wait for each other.
+pub(crate) const CALLERS_MANY: usize = 16;
+
+/// How long it waits at most: somebody's thread may be held up. More than a thread's turn takes on a busy machine, and less than
+/// anybody would notice among so many.
+pub(crate) const ANSWERS_PATIENCE: Duration = Duration::from_millis(1);
+
+/// Proposals that wait for their group; beyond that the caller waits. Mostly they are of one command each: four full groups. What
+/// they hold is bounded by what their callers may have under way.
+pub(crate) const PROPOSALS_WAITING_MAX: usize = 4 * GROUP_COMMANDS_MAX;
 
 /// Groups applied under one lock and one commit of the tables: enough to share the commit's cost in a replay, and few
 /// enough that a reader waits milliseconds, not seconds.

@@ -3,19 +3,26 @@
 //! Waking a task of another thread is a call of the system, which a group of many commands would make for each of them, on the
 //! thread that everybody waits for. A thread with a postbox is woken once for a group, and hands the answers out itself.
 //!
+//! Answers may hold a place: whoever makes the groups then knows when those who got them have had their turn, and may have more
+//! to propose.
+//!
 //! Invariants
 //! - Every caller is answered at most once; outcomes for one postbox in the order of the log. A fault goes by itself, and may overtake
 //!   them.
 //! - A caller whose thread ends gets no answer, as it would get none without a postbox.
+//! - A place is free when every caller that holds it was answered and has run since, or will never be.
 
 use crate::fault::OrderFault;
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, MutexGuard};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
 use windlass_core::entry::Outcome;
 
 /// The outcomes of commands that were proposed together, in their order.
 pub(crate) type Outcomes = Result<Vec<Outcome>, OrderFault>;
+
+/// What the answers of a group hold together until those who get them have had their turn.
+pub(crate) type Answering = Arc<OwnedSemaphorePermit>;
 
 thread_local! {
     /// This thread's own, if it has one.
@@ -33,6 +40,7 @@ struct Postbox {
 struct Letter {
     to: oneshot::Sender<Outcomes>,
     outcomes: Outcomes,
+    answering: Option<Answering>,
 }
 
 /// Whom to tell the outcomes of its commands.
@@ -40,6 +48,7 @@ struct Letter {
 pub(crate) struct Caller {
     to: oneshot::Sender<Outcomes>,
     postbox: Option<Arc<Postbox>>,
+    answering: Option<Answering>,
 }
 
 /// Answers on their way; they arrive when this is dropped.
@@ -56,7 +65,10 @@ pub fn open_postbox() -> impl Future<Output = ()> + Send + use<> {
     async move {
         loop {
             postbox.bell.notified().await;
-            postbox.hand_out();
+            let answering = postbox.hand_out();
+            // Whoever was woken runs before this goes on.
+            tokio::task::yield_now().await;
+            drop(answering);
         }
     }
 }
@@ -65,7 +77,12 @@ impl Caller {
     /// A caller on this thread, and what it gets its answer from.
     pub(crate) fn here() -> (Caller, oneshot::Receiver<Outcomes>) {
         let (to, answer) = oneshot::channel();
-        (Caller { to, postbox: HERE.with_borrow(Option::clone) }, answer)
+        (Caller { to, postbox: HERE.with_borrow(Option::clone), answering: None }, answer)
+    }
+
+    /// The same caller, which holds a place until it has its answer.
+    pub(crate) fn holding(self, answering: Option<Answering>) -> Caller {
+        Caller { answering, ..self }
     }
 
     /// Answers it by itself.
@@ -76,9 +93,9 @@ impl Caller {
 
 impl Post {
     /// Answers a caller: together with others if its thread has a postbox, and at once if not.
-    pub(crate) fn answer(&mut self, Caller { to, postbox }: Caller, outcomes: Outcomes) {
+    pub(crate) fn answer(&mut self, Caller { to, postbox, answering }: Caller, outcomes: Outcomes) {
         let Some(postbox) = postbox else { return give(to, outcomes) };
-        postbox.letters().push(Letter { to, outcomes });
+        postbox.letters().push(Letter { to, outcomes, answering });
         if !self.postboxes.iter().any(|it| Arc::ptr_eq(it, &postbox)) {
             self.postboxes.push(postbox);
         }
@@ -96,9 +113,14 @@ impl Postbox {
         self.letters.lock().expect("nothing panics while it holds the letters")
     }
 
-    fn hand_out(&self) {
+    /// Gives everybody the answer; what their places are.
+    fn hand_out(&self) -> Vec<Option<Answering>> {
         let letters = std::mem::take(&mut *self.letters());
-        letters.into_iter().for_each(|Letter { to, outcomes }| give(to, outcomes));
+        let given = letters.into_iter().map(|Letter { to, outcomes, answering }| {
+            give(to, outcomes);
+            answering
+        });
+        given.collect()
     }
 }
 
@@ -110,6 +132,7 @@ fn give(to: oneshot::Sender<Outcomes>, outcomes: Outcomes) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::sync::Semaphore;
 
     #[tokio::test]
     async fn answers_for_a_thread_with_a_postbox_come_together_and_others_at_once() {
@@ -135,6 +158,32 @@ mod tests {
         let (later, answer) = Caller::here();
         Post::default().answer(later, Err(OrderFault::Closed));
         assert_eq!(answer.await, Ok(Err(OrderFault::Closed)), "again and again");
+        handing_out.abort();
+        HERE.take();
+    }
+
+    #[tokio::test]
+    async fn a_place_is_free_when_all_who_hold_it_have_had_their_answers_and_have_run() {
+        let place = Arc::new(Semaphore::new(1));
+        let answering = Arc::new(Arc::clone(&place).try_acquire_owned().unwrap());
+        let (elsewhere, _answer) = Caller::here();
+        let handing_out = tokio::spawn(open_postbox());
+        let mut post = Post::default();
+        post.answer(elsewhere.holding(Some(Arc::clone(&answering))), Ok(Vec::new()));
+        assert_eq!(Arc::strong_count(&answering), 1, "whoever is answered at once holds nothing");
+        let woken: Vec<_> = (0..3)
+            .map(|_| {
+                let (caller, answer) = Caller::here();
+                post.answer(caller.holding(Some(Arc::clone(&answering))), Ok(Vec::new()));
+                let place = Arc::clone(&place);
+                tokio::spawn(async move { (answer.await.is_ok(), place.available_permits()) })
+            })
+            .collect();
+        drop((post, answering));
+        for it in woken {
+            assert_eq!(it.await.unwrap(), (true, 0), "answered, and the place is still held");
+        }
+        drop(place.acquire().await.unwrap());
         handing_out.abort();
         HERE.take();
     }

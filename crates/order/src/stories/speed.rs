@@ -1,7 +1,8 @@
 //! Stories of sharing: one fsync for many commands, one barrier for many reads, and an end that loses nobody.
 
 use super::Home;
-use crate::OrderFault;
+use crate::limits::CALLERS_MANY;
+use crate::{OrderFault, open_postbox};
 use std::time::{Duration, Instant};
 use windlass_core::batch::submissions::Submit;
 use windlass_core::entry::{Command, Outcome};
@@ -30,6 +31,26 @@ async fn a_thousand_proposals_at_once_share_their_syncs() {
     assert!(syncs <= 100, "1,000 commands took {syncs} syncs");
     assert_eq!(opened.order.read(|machine| machine.batch().running()), 1_000);
     assert_eq!((after.waiting, after.unknown_tokens), (0, 0));
+    opened.order.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn callers_who_never_take_their_answers_hold_up_nobody() {
+    let home = Home::new();
+    let opened = home.open().await;
+    let order = opened.order.clone();
+    let many = 4 * CALLERS_MANY;
+    // A thread that takes nothing out of its postbox.
+    let held_up = std::thread::spawn(move || {
+        let postbox = open_postbox();
+        (postbox, (0..many).map(|_| order.propose(submit())).collect::<Vec<_>>())
+    });
+    let held_up = held_up.join().unwrap();
+    for _ in 0..many {
+        opened.submit(1).await;
+    }
+    assert_eq!(opened.order.read(|machine| machine.batch().running()), 2 * many);
+    drop(held_up);
     opened.order.shutdown().await.unwrap();
 }
 
