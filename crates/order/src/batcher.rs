@@ -1,9 +1,9 @@
 //! The batcher: commands that arrive together become one group, one log write and one fsync.
 //!
 //! It takes everything that waits, and waits for nothing itself but the end of the group before: a lone command goes out at
-//! once, and under load the groups grow while the disk is busy. After a group of many callers it also waits, for a moment, until
-//! they have their answers: as long as they have not, they have nothing new to propose, and the processors are better used by
-//! their threads than by a smaller group.
+//! once, and under load the groups grow while the disk is busy. After a group of many proposals it also waits, for a moment, until
+//! those who made them have their answers: mostly they have nothing new to propose before that, and the processors are better
+//! used by their threads than by a smaller group.
 //!
 //! Invariants
 //! - Commands are written in the order in which they were taken.
@@ -12,10 +12,10 @@
 
 use crate::fault::{Alarm, OrderFault};
 use crate::limits::{
-    ANSWERS_PATIENCE, BYTES_TOGETHER_MAX, CALLERS_MANY, COMMANDS_TOGETHER_MAX, GROUP_BYTES_MAX,
-    GROUP_COMMANDS_MAX, GROUPS_IN_FLIGHT_MAX,
+    ANSWERS_PATIENCE, BYTES_TOGETHER_MAX, COMMANDS_TOGETHER_MAX, GROUP_BYTES_MAX, GROUP_COMMANDS_MAX,
+    GROUPS_IN_FLIGHT_MAX, PROPOSALS_MANY,
 };
-use crate::postbox::{Answering, Caller};
+use crate::postbox::Caller;
 use crate::raft::{Group, Node, Then};
 use crate::stamp::{Stamp, Stamper};
 use crate::waiting::Waiting;
@@ -25,7 +25,7 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use windlass_core::entry::Command;
 use windlass_core::ids::{ContinuationToken, Epoch, SenderId};
 
@@ -159,10 +159,8 @@ pub(crate) struct Batcher {
     standing: watch::Receiver<Standing>,
     writer: GroupWriter,
     in_flight: Arc<Semaphore>,
-    /// One place, which the answers of a group hold.
-    answering: Arc<Semaphore>,
-    /// How many callers the last group had.
-    callers: usize,
+    /// Ends when the last group's callers have their answers, if they are many.
+    answered: Option<oneshot::Receiver<Infallible>>,
     queue: VecDeque<Proposal>,
     arrived: Vec<Proposal>,
 }
@@ -175,9 +173,8 @@ impl Batcher {
         writer: GroupWriter,
     ) -> Batcher {
         let in_flight = Arc::new(Semaphore::new(GROUPS_IN_FLIGHT_MAX));
-        let answering = Arc::new(Semaphore::new(1));
         let (queue, arrived) = (VecDeque::new(), Vec::new());
-        Batcher { inbox, stop, standing, writer, in_flight, answering, callers: 0, queue, arrived }
+        Batcher { inbox, stop, standing, writer, in_flight, answered: None, queue, arrived }
     }
 
     /// Writes groups until the inbox is closed, then waits for those in flight.
@@ -193,7 +190,7 @@ impl Batcher {
             return false;
         }
         let permit = Arc::clone(&self.in_flight).acquire_owned().await.expect("the places are never closed");
-        let answering = self.answers_handed_out().await;
+        self.await_answers().await;
         // While this waited for its place, others have come.
         while self.queue.len() < GROUP_COMMANDS_MAX
             && let Ok(proposal) = self.inbox.try_recv()
@@ -202,8 +199,7 @@ impl Batcher {
         }
         match self.leadership().await {
             Ok(epoch) => {
-                let group = self.take_group(answering);
-                self.callers = group.len();
+                let group = self.take_group();
                 self.writer.write(epoch, group, Some(permit), |_| {}).await;
             }
             Err(fault) => {
@@ -244,18 +240,17 @@ impl Batcher {
         }
     }
 
-    /// The place for the answers of the next group, if it is free; after a group of many callers it is waited for.
-    async fn answers_handed_out(&self) -> Option<Answering> {
-        let place = Arc::clone(&self.answering);
-        let place = match Arc::clone(&place).try_acquire_owned() {
-            Ok(place) => Some(place),
-            Err(_) if self.callers < CALLERS_MANY => None,
-            Err(_) => tokio::time::timeout(ANSWERS_PATIENCE, place.acquire_owned()).await.ok()?.ok(),
-        };
-        place.map(Arc::new)
+    /// Waits for a moment until the callers of the last group have their answers, if they are many and the next group has room.
+    async fn await_answers(&mut self) {
+        if let Some(answered) = self.answered.take()
+            && self.queue.len() < GROUP_COMMANDS_MAX
+        {
+            // Nothing is ever said by it: it ends when nobody holds its other end.
+            drop(tokio::time::timeout(ANSWERS_PATIENCE, answered).await);
+        }
     }
 
-    fn take_group(&mut self, answering: Option<Answering>) -> Vec<Proposal> {
+    fn take_group(&mut self) -> Vec<Proposal> {
         let (mut bytes, mut commands) = (0, 0);
         let fitting = self.queue.iter().take_while(|proposal| {
             let is_first = commands == 0;
@@ -264,12 +259,14 @@ impl Batcher {
             is_first || (bytes <= GROUP_BYTES_MAX && commands <= GROUP_COMMANDS_MAX)
         });
         let count = fitting.count();
-        let group = self.queue.drain(..count);
-        let holding = group.map(|Proposal { commands, caller }| Proposal {
-            commands,
-            caller: caller.holding(answering.clone()),
-        });
-        holding.collect()
+        let mut group: Vec<Proposal> = self.queue.drain(..count).collect();
+        if count >= PROPOSALS_MANY {
+            let (answering, answered) = oneshot::channel();
+            let answering = Arc::new(answering);
+            group.iter_mut().for_each(|proposal| proposal.caller.hold(Arc::clone(&answering)));
+            self.answered = Some(answered);
+        }
+        group
     }
 }
 

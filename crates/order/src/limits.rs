@@ -15,17 +15,17 @@ pub const COMMANDS_TOGETHER_MAX: usize = 256;
 /// The same in bytes: a quarter of a group.
 pub(crate) const BYTES_TOGETHER_MAX: usize = GROUP_BYTES_MAX / 4;
 
-/// Groups that are written but not yet applied. A member alone writes, syncs and applies on one thread: a second group could only
-/// be closed earlier, with fewer commands and an fsync of its own. With peers there is something to wait for meanwhile, and more
-/// will pay.
+/// Groups that are written but not yet applied. A member alone writes, syncs and applies on one thread: a second group would only
+/// be closed earlier, with fewer commands and an fsync of its own. With peers there is something to wait for meanwhile; then the
+/// wait for the answers of the group before must go by those that are applied.
 pub(crate) const GROUPS_IN_FLIGHT_MAX: usize = 1;
 
-/// Callers in a group from which on the next one waits until they have had their answers. A group costs the processors about as
-/// much as three commands, so there is little to gain with fewer; and few callers, at work by turns, would wait for each other.
-pub(crate) const CALLERS_MANY: usize = 16;
+/// Proposals in a group from which on the next one waits until they are answered. A group costs the processors about as much as
+/// three commands, so there is little to gain with fewer; and few callers, at work by turns, would wait for each other.
+pub(crate) const PROPOSALS_MANY: usize = 16;
 
-/// How long it waits at most: somebody's thread may be held up. More than a thread's turn takes on a busy machine, and less than
-/// anybody would notice among so many.
+/// How long it waits at most, but for the clock's grain of a millisecond: a thread may be held up. Among so many callers on a full
+/// machine nobody notices.
 pub(crate) const ANSWERS_PATIENCE: Duration = Duration::from_millis(1);
 
 /// Proposals that wait for their group; beyond that the caller waits. Mostly they are of one command each: four full groups. What

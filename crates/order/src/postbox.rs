@@ -3,26 +3,28 @@
 //! Waking a task of another thread is a call of the system, which a group of many commands would make for each of them, on the
 //! thread that everybody waits for. A thread with a postbox is woken once for a group, and hands the answers out itself.
 //!
-//! Answers may hold a place: whoever makes the groups then knows when those who got them have had their turn, and may have more
-//! to propose.
+//! The answers of a group of many hold something together until those who get them have had their turn: then whoever makes the
+//! groups knows that they may have more to propose.
 //!
 //! Invariants
 //! - Every caller is answered at most once; outcomes for one postbox in the order of the log. A fault goes by itself, and may overtake
 //!   them.
 //! - A caller whose thread ends gets no answer, as it would get none without a postbox.
-//! - A place is free when every caller that holds it was answered and has run since, or will never be.
+//! - What callers hold they let go when they are answered, or never will be; if by a postbox, when they have run since. Nothing but
+//!   speed depends on it.
 
 use crate::fault::OrderFault;
 use std::cell::RefCell;
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard};
-use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
+use tokio::sync::{Notify, oneshot};
 use windlass_core::entry::Outcome;
 
 /// The outcomes of commands that were proposed together, in their order.
 pub(crate) type Outcomes = Result<Vec<Outcome>, OrderFault>;
 
 /// What the answers of a group hold together until those who get them have had their turn.
-pub(crate) type Answering = Arc<OwnedSemaphorePermit>;
+pub(crate) type Answering = Arc<oneshot::Sender<Infallible>>;
 
 thread_local! {
     /// This thread's own, if it has one.
@@ -58,7 +60,8 @@ pub(crate) struct Post {
     postboxes: Vec<Arc<Postbox>>,
 }
 
-/// Gives this thread a postbox. The future hands out what comes into it, for ever, and must run on this thread.
+/// Gives this thread a postbox. The future hands out what comes into it, for ever, and must run on this thread, in a runtime that has
+/// no other.
 pub fn open_postbox() -> impl Future<Output = ()> + Send + use<> {
     let postbox = Arc::new(Postbox::default());
     HERE.set(Some(Arc::clone(&postbox)));
@@ -66,9 +69,10 @@ pub fn open_postbox() -> impl Future<Output = ()> + Send + use<> {
         loop {
             postbox.bell.notified().await;
             let answering = postbox.hand_out();
-            // Whoever was woken runs before this goes on.
-            tokio::task::yield_now().await;
-            drop(answering);
+            if !answering.is_empty() {
+                // Whoever was woken is in the line before this.
+                tokio::task::yield_now().await;
+            }
         }
     }
 }
@@ -80,9 +84,9 @@ impl Caller {
         (Caller { to, postbox: HERE.with_borrow(Option::clone), answering: None }, answer)
     }
 
-    /// The same caller, which holds a place until it has its answer.
-    pub(crate) fn holding(self, answering: Option<Answering>) -> Caller {
-        Caller { answering, ..self }
+    /// Has it hold this until it is answered.
+    pub(crate) fn hold(&mut self, answering: Answering) {
+        self.answering = Some(answering);
     }
 
     /// Answers it by itself.
@@ -113,10 +117,10 @@ impl Postbox {
         self.letters.lock().expect("nothing panics while it holds the letters")
     }
 
-    /// Gives everybody the answer; what their places are.
-    fn hand_out(&self) -> Vec<Option<Answering>> {
+    /// Gives everybody the answer, and says what they held.
+    fn hand_out(&self) -> Vec<Answering> {
         let letters = std::mem::take(&mut *self.letters());
-        let given = letters.into_iter().map(|Letter { to, outcomes, answering }| {
+        let given = letters.into_iter().filter_map(|Letter { to, outcomes, answering }| {
             give(to, outcomes);
             answering
         });
@@ -132,7 +136,8 @@ fn give(to: oneshot::Sender<Outcomes>, outcomes: Outcomes) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokio::sync::Semaphore;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use tokio::sync::oneshot::error::TryRecvError;
 
     #[tokio::test]
     async fn answers_for_a_thread_with_a_postbox_come_together_and_others_at_once() {
@@ -163,27 +168,32 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_place_is_free_when_all_who_hold_it_have_had_their_answers_and_have_run() {
-        let place = Arc::new(Semaphore::new(1));
-        let answering = Arc::new(Arc::clone(&place).try_acquire_owned().unwrap());
-        let (elsewhere, _answer) = Caller::here();
-        let handing_out = tokio::spawn(open_postbox());
+    async fn what_callers_hold_is_let_go_when_all_have_had_their_answers_and_have_run() {
+        let (answering, mut answered) = oneshot::channel::<Infallible>();
+        let answering = Arc::new(answering);
         let mut post = Post::default();
-        post.answer(elsewhere.holding(Some(Arc::clone(&answering))), Ok(Vec::new()));
+        let ask = |post: &mut Post| {
+            let (mut caller, answer) = Caller::here();
+            caller.hold(Arc::clone(&answering));
+            post.answer(caller, Ok(Vec::new()));
+            answer
+        };
+        drop(ask(&mut post));
         assert_eq!(Arc::strong_count(&answering), 1, "whoever is answered at once holds nothing");
-        let woken: Vec<_> = (0..3)
-            .map(|_| {
-                let (caller, answer) = Caller::here();
-                post.answer(caller.holding(Some(Arc::clone(&answering))), Ok(Vec::new()));
-                let place = Arc::clone(&place);
-                tokio::spawn(async move { (answer.await.is_ok(), place.available_permits()) })
-            })
-            .collect();
-        drop((post, answering));
-        for it in woken {
-            assert_eq!(it.await.unwrap(), (true, 0), "answered, and the place is still held");
+
+        let handing_out = tokio::spawn(open_postbox());
+        let runs = Arc::new(AtomicUsize::new(0));
+        for _ in 0..3 {
+            let (answer, runs) = (ask(&mut post), Arc::clone(&runs));
+            tokio::spawn(async move {
+                assert_eq!(answer.await, Ok(Ok(Vec::new())));
+                runs.fetch_add(1, Ordering::Relaxed);
+            });
         }
-        drop(place.acquire().await.unwrap());
+        drop((post, answering));
+        assert!(answered.try_recv().is_err_and(|error| error == TryRecvError::Empty), "three hold it");
+        assert!(answered.await.is_err());
+        assert_eq!(runs.load(Ordering::Relaxed), 3);
         handing_out.abort();
         HERE.take();
     }

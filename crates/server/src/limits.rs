@@ -88,7 +88,7 @@ pub const EXPLAIN_PATIENCE: Duration = Duration::from_secs(20);
 /// Rows that a bulk verb looks at under one lock of the machine: a few milliseconds, in which nothing is applied.
 pub const BULK_STEP_ROWS: usize = 1_000;
 
-/// Commands of a bulk verb on their way at once. They share log writes; a few rounds of them fill the groups in flight, and
+/// Commands of a bulk verb on their way at once. They share log writes; a few rounds of them fill a group, and
 /// others' commands wait behind at most this many.
 pub const BULK_IN_FLIGHT_MAX: usize = 256;
 

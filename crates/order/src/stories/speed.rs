@@ -1,8 +1,9 @@
 //! Stories of sharing: one fsync for many commands, one barrier for many reads, and an end that loses nobody.
 
 use super::Home;
-use crate::limits::CALLERS_MANY;
+use crate::limits::PROPOSALS_MANY;
 use crate::{OrderFault, open_postbox};
+use futures_util::future::join_all;
 use std::time::{Duration, Instant};
 use windlass_core::batch::submissions::Submit;
 use windlass_core::entry::{Command, Outcome};
@@ -38,18 +39,21 @@ async fn a_thousand_proposals_at_once_share_their_syncs() {
 async fn callers_who_never_take_their_answers_hold_up_nobody() {
     let home = Home::new();
     let opened = home.open().await;
-    let order = opened.order.clone();
-    let many = 4 * CALLERS_MANY;
+    let (many, rounds) = (4 * PROPOSALS_MANY, 50);
     // A thread that takes nothing out of its postbox.
+    let order = opened.order.clone();
     let held_up = std::thread::spawn(move || {
         let postbox = open_postbox();
         (postbox, (0..many).map(|_| order.propose(submit())).collect::<Vec<_>>())
     });
     let held_up = held_up.join().unwrap();
-    for _ in 0..many {
-        opened.submit(1).await;
+    for _ in 0..rounds {
+        let round = (0..many).map(|_| opened.order.propose(submit()));
+        for outcome in join_all(round).await {
+            assert!(matches!(outcome, Ok(Outcome::Submitted { .. })));
+        }
     }
-    assert_eq!(opened.order.read(|machine| machine.batch().running()), 2 * many);
+    assert_eq!(opened.order.read(|machine| machine.batch().running()), (rounds + 1) * many);
     drop(held_up);
     opened.order.shutdown().await.unwrap();
 }
