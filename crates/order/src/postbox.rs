@@ -69,10 +69,9 @@ pub fn open_postbox() -> impl Future<Output = ()> + Send + use<> {
         loop {
             postbox.bell.notified().await;
             let answering = postbox.hand_out();
-            if !answering.is_empty() {
-                // Whoever was woken is in the line before this.
-                tokio::task::yield_now().await;
-            }
+            // Whoever was woken is in the line before this. What comes meanwhile is then handed out together.
+            tokio::task::yield_now().await;
+            drop(answering);
         }
     }
 }
