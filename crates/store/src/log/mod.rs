@@ -57,9 +57,9 @@ pub struct LogOptions {
 
 impl Default for LogOptions {
     /// 64 MiB a segment: zero-filling one takes a fraction of a second, and a purge gives space back in small steps.
-    /// 16 MiB of cache: a peer that is a second behind reads from memory.
+    /// 4 MiB of cache: a thousand busy consumers write three in a second, so whoever is a second behind reads from memory.
     fn default() -> LogOptions {
-        LogOptions { segment_bytes: 64 << 20, cache_bytes: 16 << 20 }
+        LogOptions { segment_bytes: 64 << 20, cache_bytes: 4 << 20 }
     }
 }
 
