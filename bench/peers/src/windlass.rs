@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use windlass_client::frames::{ClientFrame, DoneChunk, ServerFrame, Verdict, WorkOf};
+use windlass_client::frames::{ClientFrame, DoneChunk, ServerFrame, Verdict, WorkOf, WorkTask};
 use windlass_client::{
     Client, ClientError, ConsumeReceiver, ConsumeSender, ConsumeSocket, Failure, Output, Strategy,
     SubmitRequest,
@@ -197,6 +197,22 @@ fn completion(request: u64, work: WorkOf) -> ClientFrame {
     ClientFrame::Complete { request, submission: work.submission, done }
 }
 
+/// One report for each submission, or for all tasks that came together; each gets its request's number.
+fn completions(kind: Work, work: Vec<WorkOf>) -> Vec<Box<dyn FnOnce(u64) -> ClientFrame + Send>> {
+    match kind {
+        Work::References => {
+            let report = |work| Box::new(move |request| completion(request, work)) as Box<dyn FnOnce(u64) -> _ + Send>;
+            work.into_iter().map(report).collect()
+        }
+        Work::Tasks if work.is_empty() => Vec::new(),
+        Work::Tasks => {
+            let chunks = work.iter().flat_map(|it| it.chunks.iter().map(|chunk| WorkTask::new(it.submission, *chunk)));
+            let tasks = chunks.collect();
+            vec![Box::new(move |request| ClientFrame::CompleteTasks { request, tasks })]
+        }
+    }
+}
+
 fn accepted(verdicts: &[Verdict]) -> anyhow::Result<u64> {
     anyhow::ensure!(verdicts.iter().all(|it| *it == Verdict::Accepted), "not accepted: {verdicts:?}");
     Ok(verdicts.len() as u64)
@@ -362,11 +378,14 @@ impl Runner for Pipelined {
         if self.reserves == 0 {
             return Ok(false);
         }
-        for work in self.receive().await?.unwrap_or_default() {
-            check(self.work, &work)?;
-            self.reported += work.chunks.len() as u64;
+        let work = self.receive().await?.unwrap_or_default();
+        for of_one in &work {
+            check(self.work, of_one)?;
+            self.reported += of_one.chunks.len() as u64;
+        }
+        for frame in completions(self.work, work) {
             self.request += 1;
-            self.sender.feed(&completion(self.request, work)).await?;
+            self.sender.feed(&frame(self.request)).await?;
         }
         Ok(true)
     }

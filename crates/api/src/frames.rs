@@ -130,6 +130,16 @@ pub enum ClientFrame {
         #[n(3)]
         idempotency_key: Option<String>,
     },
+    /// Reports tasks of lanes as done, as many as were worked on; answered by `Settled`.
+    #[n(9)]
+    CompleteTasks {
+        /// The request's number.
+        #[n(0)]
+        request: u64,
+        /// The tasks.
+        #[n(1)]
+        tasks: Vec<WorkTask>,
+    },
 }
 
 /// A task to be added.
@@ -306,6 +316,35 @@ impl WorkChunk {
     /// The token.
     pub const fn token(&self) -> AttemptToken {
         AttemptToken { attempt: Attempt { epoch: Epoch(self.epoch), nth: self.nth }, proof: self.proof }
+    }
+}
+
+/// A task with the token of the attempt at it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub struct WorkTask {
+    /// Which task.
+    #[n(0)]
+    pub task: SubmissionId,
+    /// The token's leadership.
+    #[n(1)]
+    pub epoch: u32,
+    /// The token's count.
+    #[n(2)]
+    pub nth: u64,
+    /// The token's proof.
+    #[n(3)]
+    pub proof: u64,
+}
+
+impl WorkTask {
+    /// The task that came as a submission's only chunk.
+    pub const fn new(task: SubmissionId, WorkChunk { epoch, nth, proof, .. }: WorkChunk) -> WorkTask {
+        WorkTask { task, epoch, nth, proof }
+    }
+
+    /// The chunk as which it came.
+    pub const fn chunk(&self) -> WorkChunk {
+        WorkChunk { chunk: ChunkIndex(0), epoch: self.epoch, nth: self.nth, proof: self.proof }
     }
 }
 

@@ -19,6 +19,7 @@ use crate::lanes::limiting::LimitLane;
 use crate::lanes::open::SetLane;
 use crate::lanes::redrive::Redrive;
 use crate::lanes::relevel::Relevel;
+use crate::lanes::settle::CompleteTasks;
 use crate::lanes::tasks::AddTasks;
 use crate::lanes::weigh::WeighKeys;
 pub use crate::outcome::{IdRuns, Outcome, Refusal, Settled};
@@ -183,9 +184,20 @@ pub enum Command {
     /// Removes rows of staging areas that were dropped, some at a time.
     #[n(27)]
     Sweep,
+    /// Reports tasks of lanes as done, many at a time.
+    #[n(28)]
+    CompleteTasks(#[n(0)] CompleteTasks),
 }
 
 impl Command {
+    /// How many small commands it is as much work as, about.
+    pub fn weight(&self) -> usize {
+        match self {
+            Command::CompleteTasks(it) => it.len().max(1),
+            _ => 1,
+        }
+    }
+
     /// The command's name, as in metrics and logs.
     pub const fn name(&self) -> &'static str {
         match self {
@@ -216,6 +228,7 @@ impl Command {
             Command::Perform(_) => "perform",
             Command::Abort(_) => "abort",
             Command::Sweep => "sweep",
+            Command::CompleteTasks(_) => "complete_tasks",
         }
     }
 }

@@ -130,6 +130,7 @@ impl<T: Tables> Machine<T> {
             Command::Perform(it) => self.perform(it),
             Command::Abort(it) => self.abort(it),
             Command::Sweep => sweep::sweep(&mut self.branches, tables),
+            Command::CompleteTasks(it) => lanes::settle::complete_tasks(lanes, tables, &it),
         }
     }
 

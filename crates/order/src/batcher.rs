@@ -51,6 +51,8 @@ pub(crate) struct EncodedCommands {
     bytes: Vec<u8>,
     /// Where each of them ends, but for the last.
     ends: Vec<usize>,
+    /// How many small ones they are as much work as.
+    weight: usize,
 }
 
 impl EncodedCommands {
@@ -59,23 +61,24 @@ impl EncodedCommands {
         const USUAL_BYTES: usize = 256;
         let mut bytes = Vec::with_capacity(USUAL_BYTES);
         minicbor::encode(command, &mut bytes).expect("encoding into memory does not fail");
-        EncodedCommands { bytes, ends: Vec::new() }
+        EncodedCommands { bytes, ends: Vec::new(), weight: command.weight() }
     }
 
     /// Commands in parts that leave room for others in a group.
     pub(crate) fn in_parts(commands: &[Command]) -> Vec<EncodedCommands> {
         let mut parts: Vec<EncodedCommands> = Vec::new();
         for command in commands {
-            let EncodedCommands { bytes, .. } = EncodedCommands::one(command);
+            let one = EncodedCommands::one(command);
             match parts.last_mut() {
                 Some(part)
-                    if part.len() < COMMANDS_TOGETHER_MAX
-                        && part.bytes.len() + bytes.len() <= BYTES_TOGETHER_MAX =>
+                    if part.weight + one.weight <= COMMANDS_TOGETHER_MAX
+                        && part.bytes.len() + one.bytes.len() <= BYTES_TOGETHER_MAX =>
                 {
                     part.ends.push(part.bytes.len());
-                    part.bytes.extend_from_slice(&bytes);
+                    part.bytes.extend_from_slice(&one.bytes);
+                    part.weight += one.weight;
                 }
-                Some(_) | None => parts.push(EncodedCommands { bytes, ends: Vec::new() }),
+                Some(_) | None => parts.push(one),
             }
         }
         parts
@@ -251,12 +254,12 @@ impl Batcher {
     }
 
     fn take_group(&mut self) -> Vec<Proposal> {
-        let (mut bytes, mut commands) = (0, 0);
+        let (mut bytes, mut weight) = (0, 0);
         let fitting = self.queue.iter().take_while(|proposal| {
-            let is_first = commands == 0;
+            let is_first = weight == 0;
             bytes += proposal.commands.bytes.len();
-            commands += proposal.commands.len();
-            is_first || (bytes <= GROUP_BYTES_MAX && commands <= GROUP_COMMANDS_MAX)
+            weight += proposal.commands.weight;
+            is_first || (bytes <= GROUP_BYTES_MAX && weight <= GROUP_COMMANDS_MAX)
         });
         let count = fitting.count();
         let mut group: Vec<Proposal> = self.queue.drain(..count).collect();

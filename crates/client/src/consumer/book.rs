@@ -12,7 +12,7 @@
 use super::work::{About, Failure, Gave};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use windlass_api::frames::{ClientFrame, DoneChunk, FailedChunk, Verdict, WorkChunk, WorkOf};
+use windlass_api::frames::{ClientFrame, DoneChunk, FailedChunk, Verdict, WorkChunk, WorkOf, WorkTask};
 use windlass_core::batch::tokens::AttemptToken;
 use windlass_core::entry::Output;
 use windlass_core::ids::{ChunkName, SubmissionId};
@@ -95,6 +95,12 @@ enum Report {
     Done(Gave),
     Failed(String),
     GivenBack,
+}
+
+impl Report {
+    const fn is_done_with_nothing(&self) -> bool {
+        matches!(self, Report::Done(Gave { output: Output::Nothing, entries }) if entries.is_empty())
+    }
 }
 
 impl Book {
@@ -221,7 +227,13 @@ impl Book {
             frames.extend(self.unanswered.values().cloned());
         }
         let mut groups: BTreeMap<SubmissionId, Group> = BTreeMap::new();
+        let mut tasks = Vec::new();
         for ((name, token), report) in std::mem::take(&mut self.finished) {
+            // What a task's work gave is not kept; whoever gives something all the same hears of it by a report of its own.
+            if token.attempt.is_of_task() && report.is_done_with_nothing() {
+                tasks.push(WorkTask::new(name.submission, WorkChunk::new(name.chunk, token)));
+                continue;
+            }
             let group = groups.entry(name.submission).or_default();
             group.add(WorkChunk::new(name.chunk, token), report);
             if group.is_full() {
@@ -232,7 +244,18 @@ impl Book {
         for (submission, group) in groups {
             frames.extend(self.frames_of(submission, group));
         }
+        for tasks in tasks.chunks(CHUNKS_PER_REPORT_MAX) {
+            let frame = ClientFrame::CompleteTasks { request: self.number(), tasks: tasks.to_vec() };
+            frames.push(self.note_said(frame));
+        }
         frames
+    }
+
+    /// Keeps a report until it is answered.
+    fn note_said(&mut self, frame: ClientFrame) -> ClientFrame {
+        self.unanswered_chunks += chunks_in(&frame);
+        self.unanswered.insert(request_of(&frame), frame.clone());
+        frame
     }
 
     fn frames_of(&mut self, submission: SubmissionId, group: Group) -> Vec<ClientFrame> {
@@ -247,9 +270,7 @@ impl Book {
         if !given_back.is_empty() {
             frames.push(ClientFrame::Release { request: self.number(), submission, chunks: given_back });
         }
-        self.unanswered_chunks += frames.iter().map(chunks_in).sum::<usize>();
-        self.unanswered.extend(frames.iter().map(|frame| (request_of(frame), frame.clone())));
-        frames
+        frames.into_iter().map(|frame| self.note_said(frame)).collect()
     }
 
     /// The server's word on each chunk of a request.
@@ -266,7 +287,7 @@ impl Book {
         for verdict in verdicts {
             let count = match (&frame, verdict) {
                 (ClientFrame::Release { .. }, _) => &mut self.tally.released,
-                (ClientFrame::Complete { .. }, Verdict::Accepted) => &mut self.tally.completed,
+                (ClientFrame::Complete { .. } | ClientFrame::CompleteTasks { .. }, Verdict::Accepted) => &mut self.tally.completed,
                 (ClientFrame::Fail { .. }, Verdict::Accepted) => &mut self.tally.failed,
                 _ => &mut self.tally.late,
             };
@@ -412,6 +433,7 @@ fn request_of(frame: &ClientFrame) -> u64 {
         | ClientFrame::Fail { request, .. }
         | ClientFrame::Reassert { request, .. }
         | ClientFrame::Release { request, .. }
+        | ClientFrame::CompleteTasks { request, .. }
         | ClientFrame::Add { request, .. } => *request,
     }
 }
@@ -419,6 +441,7 @@ fn request_of(frame: &ClientFrame) -> u64 {
 fn chunks_in(frame: &ClientFrame) -> usize {
     match frame {
         ClientFrame::Complete { done, .. } => done.len(),
+        ClientFrame::CompleteTasks { tasks, .. } => tasks.len(),
         ClientFrame::Fail { failed, .. } => failed.len(),
         ClientFrame::Release { chunks, .. } | ClientFrame::Reassert { chunks, .. } => chunks.len(),
         ClientFrame::Hello { .. }
@@ -429,6 +452,7 @@ fn chunks_in(frame: &ClientFrame) -> usize {
 }
 
 fn keys_of(frame: &ClientFrame) -> Vec<Key> {
+    let key = |submission, work: WorkChunk| (ChunkName { submission, chunk: work.chunk }, work.token());
     let (submission, chunks): (SubmissionId, Vec<WorkChunk>) = match frame {
         ClientFrame::Complete { submission, done, .. } => {
             (*submission, done.iter().map(|it| it.chunk).collect())
@@ -438,13 +462,15 @@ fn keys_of(frame: &ClientFrame) -> Vec<Key> {
         }
         ClientFrame::Release { submission, chunks, .. }
         | ClientFrame::Reassert { submission, chunks, .. } => (*submission, chunks.clone()),
+        ClientFrame::CompleteTasks { tasks, .. } => {
+            return tasks.iter().map(|it| key(it.task, it.chunk())).collect();
+        }
         ClientFrame::Hello { .. }
         | ClientFrame::Heartbeat {}
         | ClientFrame::Reserve { .. }
         | ClientFrame::Add { .. } => return Vec::new(),
     };
-    let key = |work: WorkChunk| (ChunkName { submission, chunk: work.chunk }, work.token());
-    chunks.into_iter().map(key).collect()
+    chunks.into_iter().map(|work| key(submission, work)).collect()
 }
 
 #[cfg(test)]

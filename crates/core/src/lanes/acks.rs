@@ -10,6 +10,7 @@
 //!   way to the log while A moves, nor one that comes after a restart.
 
 use super::levels::{LaneNumber, Level, QueueName, RankName, is_tenant};
+use super::places::PlaceRow;
 use super::reader::Placed;
 use super::state::LanesState;
 use crate::entry::{Applied, Outcome};
@@ -63,7 +64,7 @@ pub fn levels_above<R: Iterator<Item = Row>, S: FnOnce(Table, KeyRange<'_>) -> R
         match &of_key {
             Some(key) => Placed { level, key: key.clone(), stride: rows::decode(table, &row_key, &row) },
             None => {
-                let (key, stride): (&str, u32) = rows::decode(table, &row_key, &row);
+                let PlaceRow { key, stride, .. } = PlaceRow::from_row(table, &row_key, &row);
                 Placed { level, key: key.into(), stride }
             }
         }

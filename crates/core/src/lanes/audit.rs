@@ -8,11 +8,11 @@ use super::levels::{Level, QueueName, RankName, is_tenant, tenant_of};
 use super::queue::Queue;
 use super::ranks::Rank;
 use super::shares::{KeyRow, Shares};
-use super::state::{LanesState, key_of_key_level};
-use super::tasks::{Standing, Task, TaskId};
+use super::places::{PlaceRow, key_of_key_level, row_in_queue};
+use super::state::LanesState;
+use super::tasks::{PayloadRef, Standing, Task, TaskId};
 use super::{delayed, settle};
 use crate::limits::TASK_PAYLOAD_IN_ROW_BYTES_MAX;
-use crate::rows;
 use crate::tables::{Table, Tables, Walk};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -88,8 +88,8 @@ fn check_places(tables: &dyn Tables, tasks: &Tasks) {
     }
     let keys = |table| tables.scan_prefix(table, &[]).map(|(key, _)| key);
     let placed = tables.scan_prefix(Table::Levels, &[]).map(|(row_key, row)| {
-        let (key, _): (&str, u32) = rows::decode(Table::Levels, &row_key, &row);
-        (row_key.clone(), key.to_owned())
+        let key = PlaceRow::from_row(Table::Levels, &row_key, &row).key.to_owned();
+        (row_key, key)
     });
     assert!(placed.eq(levels), "each waiting task without a tenant has its level, and nothing else");
     assert!(
@@ -163,14 +163,28 @@ fn check_shares(shares: &Shares, virtual_time: u64, tasks: &BTreeMap<&str, u32>)
 }
 
 fn check_payloads(tables: &dyn Tables, tasks: &Tasks) {
-    let apart = tasks.iter().filter(|(_, task)| task.payload.is_none()).map(|(id, _)| id.key().to_vec());
+    let mut apart = Vec::new();
+    for (id, task) in tasks {
+        let name = RankName { lane: task.lane, priority: task.priority };
+        let beside = match task.standing {
+            Standing::Waiting { pass } => {
+                let (table, row_key) = row_in_queue(name, tenant_of(&task.key), Level { pass, id: *id });
+                let row = tables.get(table, &row_key).expect("a task with a level has its row in a queue");
+                let row = PlaceRow::from_row(table, &row_key, &row);
+                assert_eq!(row.key, task.key, "the row of task {id} in its queue names its key");
+                assert_eq!(row.stride > 0, task.failures == 0, "task {id} is charged for its first attempt only");
+                row.payload.map(PayloadRef::to_owned)
+            }
+            Standing::Delayed { .. } | Standing::Dead => None,
+        };
+        assert!(beside.is_none() || task.payload.is_none(), "the payload of task {id} is kept once");
+        match beside.as_ref().or(task.payload.as_ref()) {
+            Some(small) => assert!(small.bytes() <= TASK_PAYLOAD_IN_ROW_BYTES_MAX, "a large payload is kept apart"),
+            None => apart.push(id.key().to_vec()),
+        }
+    }
     let rows = tables.scan_prefix(Table::Payloads, &[]).map(|(key, _)| key);
-    assert!(rows.eq(apart), "each payload that is not in its task's row has one of its own");
-    let in_row = tasks.values().filter_map(|task| task.payload.as_ref());
-    assert!(
-        in_row.clone().all(|it| it.bytes() <= TASK_PAYLOAD_IN_ROW_BYTES_MAX),
-        "a large payload is kept apart"
-    );
+    assert!(rows.eq(apart), "each payload that is in no other row has one of its own");
 }
 
 /// Checks the memory of a leader that has absorbed every effect.

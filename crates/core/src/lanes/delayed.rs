@@ -6,7 +6,7 @@
 
 use super::levels::RankName;
 use super::state::{self, LanesState, put_task};
-use super::tasks::{Standing, Task, TaskId};
+use super::tasks::{Payload, Standing, Task, TaskId};
 use super::writer::place;
 use crate::entry::{Applied, Effect, Outcome};
 use crate::limits::TASKS_DUE_PER_COMMAND_MAX;
@@ -27,7 +27,7 @@ pub(super) fn delay(
     state: &mut LanesState,
     tables: &mut dyn Tables,
     id: TaskId,
-    task: Task,
+    task: &Task,
     until: At,
 ) -> Effect {
     let name = RankName { lane: task.lane, priority: task.priority };
@@ -64,9 +64,9 @@ pub(crate) fn release(state: &mut LanesState, tables: &mut dyn Tables, at: At) -
             _ => state.charge_nothing(name, &task.key),
         };
         task.standing = Standing::Waiting { pass: charge.pass };
-        let task_key = task.key.clone();
-        put_task(tables, *id, task);
-        effects.push(place(state, tables, name, &task_key, *id, charge));
+        let beside = task.payload.take();
+        put_task(tables, *id, &task);
+        effects.push(place(state, tables, name, &task.key, *id, charge, beside.as_ref().map(Payload::as_ref)));
     }
     effects.extend(next_due(tables).map(|until| Effect::TaskDelayed { until }));
     Applied { outcome: Outcome::TasksReleased { tasks: due.len() as u64 }, effects }

@@ -1,9 +1,10 @@
 //! Listing: tasks as people see them.
 
-use super::levels::LaneNumber;
+use super::levels::{LaneNumber, Level, RankName, tenant_of};
+use super::places::{PlaceRow, row_in_queue};
 use super::settle::{DeadRow, key_of_dead};
 use super::state;
-use super::tasks::{Payload, Task, TaskId, payload_from_row};
+use super::tasks::{Payload, Standing, Task, TaskId, payload_from_row};
 use crate::rows;
 use crate::tables::{Table, Tables, Walk, key_after_prefix};
 use crate::time::At;
@@ -53,6 +54,13 @@ pub fn task_and_payload(
     row: impl Fn(Table, &[u8]) -> Option<Vec<u8>>,
 ) -> Option<(Task, Payload)> {
     let mut task = Task::from_row(id, &row(Table::Tasks, &id.key())?);
+    if let Standing::Waiting { pass } = task.standing {
+        let name = RankName { lane: task.lane, priority: task.priority };
+        let (table, key) = row_in_queue(name, tenant_of(&task.key), Level { pass, id });
+        if let Some(payload) = PlaceRow::from_row(table, &key, &row(table, &key)?).payload {
+            return Some((task, payload.to_owned()));
+        }
+    }
     let payload = match task.payload.take() {
         Some(payload) => payload,
         None => payload_from_row(id, &row(Table::Payloads, &id.key())?),

@@ -1,6 +1,7 @@
 //! lanes: single tasks, shared fairly between keys by weight; a backlog bounded by disk, not by memory.
 //!
-//! Reading order: `levels` (a task's place), `tasks` (what is said of a task, and its row), `state` (lanes, their ranks and
+//! Reading order: `levels` (a task's place), `tasks` (what is said of a task, and its row), `places` (the rows of its
+//! level, with its payload), `state` (lanes, their ranks and
 //! keys in memory, and how they reach the tables), then the verbs: `open` (create and change lanes), `weigh` (weights of keys), `writer` (add),
 //! `settle` (complete and fail), `redrive` (dead tasks once more), `delayed` (tasks that are not due yet), `acks` (how far everything is done), `listing`
 //! (what people see); then the leader's memory: `reader` (the next tasks of one rank), `desk` (all lanes).
@@ -14,12 +15,13 @@ pub mod limiting;
 pub mod listing;
 pub mod meters;
 pub mod open;
+pub mod places;
 pub mod queue;
 pub mod ranks;
 pub mod reader;
 pub mod redrive;
 pub mod relevel;
-pub(crate) mod settle;
+pub mod settle;
 pub mod shares;
 pub mod state;
 pub mod tasks;

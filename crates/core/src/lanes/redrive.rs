@@ -3,7 +3,7 @@
 use super::levels::RankName;
 use super::settle::key_of_dead;
 use super::state::{self, LanesState, put_task};
-use super::tasks::{Standing, TaskId};
+use super::tasks::{Payload, Standing, TaskId};
 use super::writer::place;
 use crate::entry::{Applied, Outcome, Refusal};
 use crate::limits::TASKS_PER_ADD_MAX;
@@ -42,10 +42,11 @@ pub(crate) fn redrive(state: &mut LanesState, tables: &mut dyn Tables, it: &Redr
         let name = RankName { lane: number, priority: task.priority };
         tables.delete(Table::DeadTasks, &key_of_dead(number, *id));
         state.count(name, |row| row.dead -= 1);
-        let (key, charge) = (task.key.clone(), state.charge(name, &task.key, task.weight));
+        let charge = state.charge(name, &task.key, task.weight);
         (task.standing, task.failures) = (Standing::Waiting { pass: charge.pass }, 0);
-        put_task(tables, *id, task);
-        effects.push(place(state, tables, name, &key, *id, charge));
+        let beside = task.payload.take();
+        put_task(tables, *id, &task);
+        effects.push(place(state, tables, name, &task.key, *id, charge, beside.as_ref().map(Payload::as_ref)));
     }
     Applied { outcome: Outcome::Redriven { tasks: effects.len() as u64 }, effects }
 }

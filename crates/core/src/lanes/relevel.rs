@@ -12,9 +12,10 @@
 
 use super::acks::levels_above;
 use super::levels::{Level, QueueName, RankName, is_tenant};
+use super::places::{self, delete_place, key_of_key_level, put_place};
 use super::reader::Placed;
-use super::state::{self, LanesState, delete_level, key_of_key_level, put_level, put_task};
-use super::tasks::{HandedOut, Standing, TaskId};
+use super::state::{self, LanesState, put_task};
+use super::tasks::{HandedOut, Payload, Standing, TaskId};
 use crate::entry::{Applied, Effect, Outcome, Refusal};
 use crate::limits::{TASKS_COUNTED_PER_COMMAND_MAX, TASKS_RELEVELED_PER_COMMAND_MAX};
 use crate::tables::{Tables, Walk};
@@ -222,9 +223,10 @@ fn move_task(
     }
     let mut task = state::task(tables, to.id).expect("a task with a level has its row");
     task.standing = Standing::Waiting { pass };
-    put_task(tables, to.id, task);
-    delete_level(tables, key.name, key.key, it.level);
-    put_level(tables, key.name, key.key, to, key.stride);
+    put_task(tables, to.id, &task);
+    let beside = places::beside(tables, key.name, key.key, it.level);
+    delete_place(tables, key.name, key.key, it.level);
+    put_place(tables, key.name, key.key, to, key.stride, beside.as_ref().map(Payload::as_ref));
     state.raise_highest(key.name, key.key, to);
     let stride = key.stride;
     Some(Effect::TaskMoved { rank: key.name, from: it.level, to, key: key.key.into(), stride })

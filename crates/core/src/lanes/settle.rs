@@ -4,14 +4,16 @@
 //! level a restart reads from, and nothing has to be collected later.
 
 use super::delayed;
-use super::levels::{LaneNumber, Level, RankName};
+use super::levels::{LaneNumber, Level, QueueName, RankName};
+use super::places::{self, Place, PlaceRow, row_in_queue};
 use super::state::{self, LanesState, delete_task, put_task};
-use super::tasks::{Standing, Task, TaskId};
+use super::tasks::{Standing, TaskId};
 use crate::entry::{Applied, Done, Effect, FailedAttempt, Outcome, Settled};
 use crate::rows;
 use crate::tables::{Table, Tables};
 use crate::time::At;
 use minicbor::{Decode, Encode};
+use std::collections::BTreeMap;
 
 /// Why a task is dead.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
@@ -32,7 +34,131 @@ pub(super) fn key_of_dead(lane: LaneNumber, id: TaskId) -> [u8; 12] {
     key
 }
 
-/// Applies a completion. The doors let only genuine tokens through, so a task that is not there was done before.
+/// See [`Command::CompleteTasks`](crate::entry::Command::CompleteTasks).
+#[derive(Debug, Clone, PartialEq, Eq, Default, Encode, Decode)]
+pub struct CompleteTasks {
+    /// Tasks that the leader knew the places of when it took the report, by queue. A place is where a task is looked for first, and no more:
+    /// it may have got another one since.
+    #[n(0)]
+    pub placed: Vec<PlacedTasks>,
+    /// The others.
+    #[n(1)]
+    pub others: Vec<TaskId>,
+}
+
+/// Tasks of one queue.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct PlacedTasks {
+    /// The lane.
+    #[n(0)]
+    pub lane: LaneNumber,
+    /// The priority.
+    #[n(1)]
+    pub priority: u8,
+    /// The tenant whose queue it is.
+    #[n(2)]
+    pub tenant: Option<String>,
+    /// Where the tasks stand.
+    #[n(3)]
+    pub levels: Vec<Level>,
+}
+
+impl CompleteTasks {
+    /// The report of some tasks, each with its place if that is known, and for each answer which task it is about.
+    pub fn of<'p>(tasks: impl IntoIterator<Item = (TaskId, Option<&'p Place>)>) -> (CompleteTasks, Vec<usize>) {
+        let mut command = CompleteTasks::default();
+        let (mut queues, mut of_placed, mut of_others) = (BTreeMap::new(), Vec::<Vec<usize>>::new(), Vec::new());
+        let mut last: Option<(QueueName, usize)> = None;
+        for (nth, (id, place)) in tasks.into_iter().enumerate() {
+            let Some(place) = place else {
+                command.others.push(id);
+                of_others.push(nth);
+                continue;
+            };
+            // Mostly all are of one queue.
+            let at = match &last {
+                Some((queue, at)) if place.is_in(queue) => *at,
+                Some(_) | None => {
+                    let queue = place.queue();
+                    let at = *queues.entry(queue.clone()).or_insert(command.placed.len());
+                    if at == command.placed.len() {
+                        let RankName { lane, priority } = queue.rank;
+                        let tenant = queue.of.as_deref().map(str::to_owned);
+                        command.placed.push(PlacedTasks { lane, priority, tenant, levels: Vec::new() });
+                        of_placed.push(Vec::new());
+                    }
+                    last = Some((queue, at));
+                    at
+                }
+            };
+            command.placed[at].levels.push(place.level);
+            of_placed[at].push(nth);
+        }
+        (command, of_placed.into_iter().flatten().chain(of_others).collect())
+    }
+
+    /// How many tasks it is about.
+    pub fn len(&self) -> usize {
+        self.placed.iter().map(|of_queue| of_queue.levels.len()).sum::<usize>() + self.others.len()
+    }
+
+    /// Whether it is about none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Applies a report of many tasks; they are answered in their order, those whose places are known first. The doors let only genuine tokens
+/// through, so a task that is not there was done before.
+pub(crate) fn complete_tasks(
+    state: &mut LanesState,
+    tables: &mut dyn Tables,
+    it: &CompleteTasks,
+) -> Applied {
+    let (mut settled, mut effects) = (Vec::with_capacity(it.len()), Vec::with_capacity(it.len()));
+    for of_queue in &it.placed {
+        let rank = RankName { lane: of_queue.lane, priority: of_queue.priority };
+        for level in &of_queue.levels {
+            let found = complete_placed(state, tables, rank, of_queue.tenant.as_deref(), *level);
+            let is_placed = found.is_some();
+            effects.extend(found);
+            settled.push(match is_placed {
+                true => Settled::Accepted,
+                false => complete_one(state, tables, level.id, &mut effects),
+            });
+        }
+    }
+    for id in &it.others {
+        settled.push(complete_one(state, tables, *id, &mut effects));
+    }
+    Applied { outcome: Outcome::Settled(settled), effects }
+}
+
+/// Completes a task that stands where it is looked for.
+fn complete_placed(
+    state: &mut LanesState,
+    tables: &mut dyn Tables,
+    rank: RankName,
+    tenant: Option<&str>,
+    level: Level,
+) -> Option<Effect> {
+    let (table, row_key) = row_in_queue(rank, tenant, level);
+    let row = tables.get(table, &row_key)?;
+    let row = PlaceRow::from_row(table, &row_key, &row);
+    let is_apart = row.payload.is_none() && has_payload_apart(tables, level.id);
+    // A retry was charged to its key before.
+    let effect = unplace(state, tables, rank, row.key, level, row.stride > 0, true);
+    delete_task(tables, level.id, is_apart);
+    state.count(rank, |row| row.done += 1);
+    Some(effect)
+}
+
+/// Whether the payload of a task with nothing beside its level has a row of its own.
+fn has_payload_apart(tables: &dyn Tables, id: TaskId) -> bool {
+    state::task(tables, id).is_some_and(|task| task.payload.is_none())
+}
+
+/// Applies a completion of one task.
 pub(crate) fn complete(
     state: &mut LanesState,
     tables: &mut dyn Tables,
@@ -58,21 +184,25 @@ fn complete_one(
         return Settled::AlreadyDone;
     };
     let rank = RankName { lane: task.lane, priority: task.priority };
+    let mut is_apart = task.payload.is_none();
     match task.standing {
         Standing::Waiting { pass } => {
             let level = Level { pass, id };
-            effects.push(unplace(state, tables, rank, &task, level, true));
+            is_apart &= places::beside(tables, rank, &task.key, level).is_none();
+            effects.push(unplace(state, tables, rank, &task.key, level, task.failures == 0, true));
         }
-        Standing::Delayed { .. } => {
+        Standing::Delayed { until } => {
+            tables.delete(Table::DelayedTasks, &delayed::key(until, id));
             state.count(rank, |row| row.delayed -= 1);
             effects.push(Effect::TaskGone { task: id });
         }
         Standing::Dead => {
+            tables.delete(Table::DeadTasks, &key_of_dead(task.lane, id));
             state.count(rank, |row| row.dead -= 1);
             effects.push(Effect::TaskGone { task: id });
         }
     }
-    delete_task(tables, id, &task);
+    delete_task(tables, id, is_apart);
     state.count(rank, |row| row.done += 1);
     Settled::Accepted
 }
@@ -82,13 +212,13 @@ fn unplace(
     state: &mut LanesState,
     tables: &mut dyn Tables,
     rank: RankName,
-    task: &Task,
+    key: &str,
     level: Level,
+    is_charged: bool,
     is_done: bool,
 ) -> Effect {
-    state.take_out(tables, rank, &task.key, level, task.failures == 0);
-    let (key, times) = (task.key.as_str().into(), state.times(rank, &task.key));
-    Effect::TaskUnplaced { rank, level, key, is_done, times }
+    state.take_out(tables, rank, key, level, is_charged);
+    Effect::TaskUnplaced { rank, level, key: key.into(), is_done, times: state.times(rank, key) }
 }
 
 /// Applies failed attempts.
@@ -124,20 +254,23 @@ fn fail_one(
     }
 
     // Nothing below can be refused.
-    let name = RankName { lane: task.lane, priority: task.priority };
-    effects.push(unplace(state, tables, name, &task, Level { pass, id }, false));
+    let (name, level) = (RankName { lane: task.lane, priority: task.priority }, Level { pass, id });
+    if let Some(beside) = places::beside(tables, name, &task.key, level) {
+        task.payload = Some(beside);
+    }
+    effects.push(unplace(state, tables, name, &task.key, level, task.failures == 0, false));
     task.failures += 1;
     task.failed = Some(it.attempt);
     if task.failures >= task.attempts_max {
         task.standing = Standing::Dead;
         let dead = DeadRow { reason: it.reason, at };
         tables.put(Table::DeadTasks, &key_of_dead(task.lane, id), rows::encode(&dead));
-        put_task(tables, id, task);
+        put_task(tables, id, &task);
         state.count(name, |row| row.dead += 1);
     } else {
         let until = task.retry_at(at);
         task.standing = Standing::Delayed { until };
-        effects.push(delayed::delay(state, tables, id, task, until));
+        effects.push(delayed::delay(state, tables, id, &task, until));
     }
     Settled::Accepted
 }

@@ -6,12 +6,12 @@
 
 use super::levels::{LaneNumber, Level, RankName, Weight, tenant_of};
 use super::limiting::LaneLimits;
+use super::places::{delete_place, put_place};
 use super::ranks::{Changed, Rank, RankRow, Tenant};
 use super::shares::{KeyRow, Shares};
-use super::tasks::{HandedOut, Standing, Task, TaskId};
+use super::tasks::{HandedOut, PayloadRef, Task, TaskId};
 use crate::effect::{Effect, Times};
 use crate::entry::{Applied, Outcome};
-use crate::limits::TASK_PAYLOAD_IN_ROW_BYTES_MAX;
 use crate::rows;
 use crate::tables::{Table, Tables};
 use crate::time::At;
@@ -82,7 +82,7 @@ pub struct LanesState {
     changed_ranks: BTreeSet<RankName>,
 }
 
-/// Where a task stands, and how far behind it the next one of its key does.
+/// Where a task is to stand, and how far behind it the next one of its key does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Charge {
     pub(super) pass: u64,
@@ -279,8 +279,9 @@ impl LanesState {
         key: &str,
         level: Level,
         stride: u32,
+        beside: Option<PayloadRef<'_>>,
     ) {
-        put_level(tables, name, key, level, stride);
+        put_place(tables, name, key, level, stride, beside);
         let tenant_stride = self.tenant_stride(name, key);
         self.rank_mut(name).enter(key, level, tenant_stride);
     }
@@ -294,7 +295,7 @@ impl LanesState {
         level: Level,
         is_charged: bool,
     ) {
-        delete_level(tables, name, key, level);
+        delete_place(tables, name, key, level);
         let tenant_cost = if is_charged { self.tenant_stride(name, key) } else { 0 };
         self.rank_mut(name).leave(key, level, tenant_cost);
     }
@@ -341,57 +342,20 @@ fn key_of_row(row_key: &[u8]) -> (RankName, Box<str>) {
     (name, std::str::from_utf8(&row_key[6..]).expect("a key is text").into())
 }
 
-/// Writes the rows of a level: among all who share with the key, and among those of the key.
-pub(super) fn put_level(tables: &mut dyn Tables, name: RankName, key: &str, level: Level, stride: u32) {
-    let row = rows::encode(&(key, stride));
-    match tenant_of(key) {
-        Some(tenant) => tables.put(Table::KeyLevels, &key_of_key_level(name, tenant, level), row),
-        None => tables.put(Table::Levels, &name.key_of_level(level), row),
-    }
-    tables.put(Table::KeyLevels, &key_of_key_level(name, key, level), rows::encode(&stride));
-}
-
-/// Removes the rows of a level.
-pub(super) fn delete_level(tables: &mut dyn Tables, name: RankName, key: &str, level: Level) {
-    match tenant_of(key) {
-        Some(tenant) => tables.delete(Table::KeyLevels, &key_of_key_level(name, tenant, level)),
-        None => tables.delete(Table::Levels, &name.key_of_level(level)),
-    }
-    tables.delete(Table::KeyLevels, &key_of_key_level(name, key, level));
-}
-
-/// The key of a level's row among those of its key.
-pub(super) fn key_of_key_level(name: RankName, key: &str, level: Level) -> Vec<u8> {
-    let mut row_key = name.key_of_key(key);
-    row_key.extend_from_slice(&level.key());
-    row_key
-}
-
 /// The row of a task that is not done.
 pub(super) fn task(tables: &dyn Tables, id: TaskId) -> Option<Task> {
     tables.get(Table::Tasks, &id.key()).map(|row| Task::from_row(id, &row))
 }
 
-/// Writes the row of a task, and its payload apart if that is large and new.
-pub(super) fn put_task(tables: &mut dyn Tables, id: TaskId, mut task: Task) {
-    if let Some(payload) = &task.payload
-        && payload.bytes() > TASK_PAYLOAD_IN_ROW_BYTES_MAX
-    {
-        tables.put(Table::Payloads, &id.key(), rows::encode(payload));
-        task.payload = None;
-    }
-    tables.put(Table::Tasks, &id.key(), rows::encode(&task));
+/// Writes the row of a task.
+pub(super) fn put_task(tables: &mut dyn Tables, id: TaskId, task: &Task) {
+    tables.put(Table::Tasks, &id.key(), rows::encode(task));
 }
 
-/// Removes a task's own rows.
-pub(super) fn delete_task(tables: &mut dyn Tables, id: TaskId, task: &Task) {
+/// Removes a task's own rows; `is_apart` says whether its payload has one.
+pub(super) fn delete_task(tables: &mut dyn Tables, id: TaskId, is_apart: bool) {
     tables.delete(Table::Tasks, &id.key());
-    if task.payload.is_none() {
+    if is_apart {
         tables.delete(Table::Payloads, &id.key());
-    }
-    match task.standing {
-        Standing::Waiting { .. } => {}
-        Standing::Delayed { until } => tables.delete(Table::DelayedTasks, &super::delayed::key(until, id)),
-        Standing::Dead => tables.delete(Table::DeadTasks, &super::settle::key_of_dead(task.lane, id)),
     }
 }

@@ -13,7 +13,7 @@ use crate::limits::{
 use crate::rows;
 use crate::tables::Table;
 use crate::time::At;
-use minicbor::bytes::ByteVec;
+use minicbor::bytes::{ByteSlice, ByteVec};
 use minicbor::{Decode, Encode};
 
 /// The id of a task.
@@ -93,7 +93,41 @@ pub enum Payload {
     Object(#[n(0)] String),
 }
 
+/// A payload where it lies: the same bytes when it is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub enum PayloadRef<'a> {
+    /// Nothing.
+    #[n(0)]
+    Nothing,
+    /// These bytes.
+    #[n(1)]
+    Inline(#[b(0)] &'a ByteSlice),
+    /// The name of an object that holds them.
+    #[n(2)]
+    Object(#[b(0)] &'a str),
+}
+
+impl PayloadRef<'_> {
+    /// The payload by itself.
+    pub fn to_owned(self) -> Payload {
+        match self {
+            PayloadRef::Nothing => Payload::Nothing,
+            PayloadRef::Inline(bytes) => Payload::Inline(bytes.to_vec().into()),
+            PayloadRef::Object(name) => Payload::Object(name.to_owned()),
+        }
+    }
+}
+
 impl Payload {
+    /// The payload where it lies.
+    pub fn as_ref(&self) -> PayloadRef<'_> {
+        match self {
+            Payload::Nothing => PayloadRef::Nothing,
+            Payload::Inline(bytes) => PayloadRef::Inline(bytes.as_slice().into()),
+            Payload::Object(name) => PayloadRef::Object(name),
+        }
+    }
+
     /// How many bytes it has here.
     pub fn bytes(&self) -> usize {
         match self {
@@ -252,7 +286,7 @@ pub struct Task {
     /// The last attempt that failed.
     #[n(9)]
     pub failed: Option<Attempt>,
-    /// What a consumer gets, unless that is large: then it has a row of its own.
+    /// What a consumer gets, unless that is large, or beside the level of a task that has one.
     #[n(10)]
     pub payload: Option<Payload>,
 }

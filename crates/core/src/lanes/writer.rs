@@ -10,8 +10,9 @@
 
 use super::delayed;
 use super::levels::{Level, RankName};
+use super::places::set_apart;
 use super::state::{Charge, LanesState, put_task};
-use super::tasks::{AddTasks, NewTask, Standing, Task, TaskId};
+use super::tasks::{AddTasks, NewTask, PayloadRef, Standing, Task, TaskId};
 use crate::entry::{Applied, Effect, Outcome, Refusal};
 use crate::limits::LANE_TASKS_MAX;
 use crate::tables::Tables;
@@ -50,12 +51,14 @@ pub(crate) fn add(
         effects.push(match new.due_at(at) {
             until if until > at => {
                 let task = task_of(new, name, at, Standing::Delayed { until });
-                delayed::delay(state, tables, id, task, until)
+                let payload = set_apart(tables, id, &new.payload).map(PayloadRef::to_owned);
+                delayed::delay(state, tables, id, &Task { payload, ..task }, until)
             }
             _ => {
                 let charge = state.charge(name, &new.key, new.weight);
-                put_task(tables, id, task_of(new, name, at, Standing::Waiting { pass: charge.pass }));
-                place(state, tables, name, &new.key, id, charge)
+                put_task(tables, id, &task_of(new, name, at, Standing::Waiting { pass: charge.pass }));
+                let beside = set_apart(tables, id, &new.payload);
+                place(state, tables, name, &new.key, id, charge, beside)
             }
         });
         ids.push(id);
@@ -71,14 +74,16 @@ pub(super) fn place(
     key: &str,
     id: TaskId,
     Charge { pass, stride }: Charge,
+    beside: Option<PayloadRef<'_>>,
 ) -> Effect {
     let level = Level { pass, id };
-    state.place(tables, name, key, level, stride);
+    state.place(tables, name, key, level, stride, beside);
     let rank = state.rank(name).expect("it has just got a task");
     assert!(rank.acked_around(key) < Some(level), "a new task's level lies above the ack level");
     Effect::TaskPlaced { rank: name, level, key: key.into(), stride, times: rank.times(key) }
 }
 
+/// The row of a new task, without its payload.
 fn task_of(new: &NewTask, name: RankName, at: At, standing: Standing) -> Task {
     Task {
         lane: name.lane,
@@ -91,6 +96,6 @@ fn task_of(new: &NewTask, name: RankName, at: At, standing: Standing) -> Task {
         retry_delay_ms: new.retry_delay_ms,
         failures: 0,
         failed: None,
-        payload: Some(new.payload.clone()),
+        payload: None,
     }
 }

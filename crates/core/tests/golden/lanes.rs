@@ -1,18 +1,20 @@
 //! The stored bytes of what lanes have: tasks, levels, keys, ranks.
 
-use crate::{BEGIN_MS, entry, lines_of, tables_of};
+use crate::{BEGIN_MS, bytes, entry, lines_of, tables_of};
 use minicbor::bytes::ByteVec;
 use windlass_core::audit;
-use windlass_core::entry::{Command, Complete, Done, Fail, FailedAttempt, Lead, Outcome, Output};
+use windlass_core::entry::{Command, Complete, Done, Fail, FailedAttempt, Lead, Outcome, Output, Settled};
 use windlass_core::ids::{Attempt, ChunkIndex, Epoch, Shard};
-use windlass_core::lanes::levels::{Level, Weight};
+use windlass_core::lanes::levels::{LaneNumber, Level, Weight};
+use windlass_core::lanes::listing;
 use windlass_core::lanes::limiting::{Limit, LimitLane, Rate, Scope, SetLimit};
 use windlass_core::lanes::open::SetLane;
 use windlass_core::lanes::relevel::{Phase, Relevel, RelevelFrom, Releveled};
-use windlass_core::lanes::tasks::{AddTasks, HandedOut, NewTask, Payload};
+use windlass_core::lanes::settle::{CompleteTasks, PlacedTasks};
+use windlass_core::lanes::tasks::{AddTasks, HandedOut, NewTask, Payload, TaskId};
 use windlass_core::lanes::weigh::WeighKeys;
 use windlass_core::machine::Machine;
-use windlass_core::tables::{MemoryTables, Table};
+use windlass_core::tables::{MemoryTables, Table, Tables};
 use windlass_core::time::At;
 
 #[test]
@@ -35,6 +37,43 @@ fn lanes_are_stored_in_these_rows_and_a_machine_opens_them_again() {
     assert!(again.lanes().all().eq(machine.lanes().all()));
     again.flush();
     assert_eq!(again.tables(), machine.tables(), "opening and flushing changes no row");
+}
+
+#[test]
+fn a_machine_opens_the_rows_of_old_and_their_tasks_go_on() {
+    let key = |row: &str| row.split(" = ").next().expect("a row has a key").to_owned();
+    let of_old: Vec<String> = ROWS_OF_OLD.iter().map(|row| key(row)).collect();
+    let lines = lines_of(&scripted_lanes());
+    let kept = lines.iter().filter(|row| !of_old.contains(&key(row))).map(String::as_str);
+    let mut machine = Machine::open(tables_of(&kept.chain(ROWS_OF_OLD.iter().copied()).collect::<Vec<_>>()));
+    machine.flush();
+    audit::check(&machine);
+
+    let task_of = |row: &&str| row.strip_prefix("tasks ").map(|rest| TaskId::from_key(&bytes(&rest[..16])));
+    let tasks: Vec<TaskId> = ROWS_OF_OLD.iter().filter_map(|row| task_of(&row)?).collect();
+    let payload = |machine: &Machine<MemoryTables>, id: TaskId| {
+        let row = |table, key: &[u8]| machine.tables().get(table, key);
+        listing::task_and_payload(id, row).map(|(_, payload)| payload)
+    };
+    assert_eq!(payload(&machine, tasks[0]), Some(Payload::Object("inputs/1".into())));
+    assert_eq!(payload(&machine, tasks[1]), Some(Payload::Nothing));
+
+    let attempt = Attempt::of_task(Epoch(1), 0);
+    let failed = vec![FailedAttempt { chunk: ChunkIndex(0), attempt, reason: "it broke".into() }];
+    machine.apply(entry(90, Command::Fail(Fail { submission: tasks[0], failed })));
+    let level = |id| Level { pass: 0, id };
+    let placed = |tenant: Option<&str>, id| PlacedTasks {
+        lane: LaneNumber(1),
+        priority: 0,
+        tenant: tenant.map(str::to_owned),
+        levels: vec![level(id)],
+    };
+    let report = CompleteTasks { placed: vec![placed(None, tasks[1]), placed(Some("acme/"), tasks[2])], others: vec![] };
+    let settled = machine.apply(entry(91, Command::CompleteTasks(report))).outcome;
+    assert_eq!(settled, Outcome::Settled(vec![Settled::Accepted; 2]));
+    machine.flush();
+    audit::check(&machine);
+    assert_eq!(payload(&machine, tasks[0]), Some(Payload::Object("inputs/1".into())), "while it waits for its retry");
 }
 
 pub(crate) fn full_set_lane() -> SetLane {
@@ -87,6 +126,16 @@ pub(crate) fn full_relevel(level: Level) -> Relevel {
         from: Some(RelevelFrom { phase: Phase::Together { last: Some(9) }, level: Some(level) }),
         handed_out: vec![HandedOut { priority: 3, pass: 4, tenant: None }],
     }
+}
+
+pub(crate) fn full_complete_tasks(level: Level) -> Command {
+    let of = |tenant: Option<&str>| PlacedTasks {
+        lane: LaneNumber(7),
+        priority: 3,
+        tenant: tenant.map(str::to_owned),
+        levels: vec![level, Level { pass: 0, id: TaskId::first() }],
+    };
+    Command::CompleteTasks(CompleteTasks { placed: vec![of(None), of(Some("acme/"))], others: vec![level.id] })
 }
 
 pub(crate) const fn full_releveled() -> Releveled {
@@ -151,21 +200,31 @@ const ROWS: &[&str] = &[
     "lane_keys 00000001000561636d652f = 8300011a00100000",
     "lane_keys 00000001000861636d652f626f62 = 831a00100000011a00100000",
     "tasks 02ac73ba01400000 = 8b01036461636d651909c48201811b000001977420ddf41b000001977420dc0502186400f6820181420708",
-    "tasks 02ac73ba01400001 = 8b0100601903e8820081001b000001977420dc05051903e800f682028168696e707574732f31",
-    "tasks 02ac73ba01400002 = 8b0100647a6574611903e8820081001b000001977420dc05051903e800f6820080",
+    "tasks 02ac73ba01400001 = 890100601903e8820081001b000001977420dc05051903e800",
+    "tasks 02ac73ba01400002 = 890100647a6574611903e8820081001b000001977420dc05051903e800",
     "tasks 02ac73ba01800000 = 8b01006461636d651903e88202801b000001977420dc06011903e80182011b4000000000000000820080",
     "tasks 02ac73ba01800002 = 8901006461636d651903e88200811a002000001b000001977420dc06051903e800",
-    "tasks 02ac73ba01800003 = 8b01006861636d652f626f621903e8820081001b000001977420dc06051903e800f6820080",
+    "tasks 02ac73ba01800003 = 8901006861636d652f626f621903e8820081001b000001977420dc06051903e800",
     "payloads 02ac73ba01800002 = 820181590401(09)",
-    "levels 0000000100000000000000000002ac73ba01400001 = 82601a00100000",
-    "levels 0000000100000000000000000002ac73ba01400002 = 82647a6574611a00100000",
+    "levels 0000000100000000000000000002ac73ba01400001 = 83601a0010000082028168696e707574732f31",
+    "levels 0000000100000000000000000002ac73ba01400002 = 83647a6574611a00100000820080",
     "levels 0000000100000000000020000002ac73ba01800002 = 826461636d651a00100000",
     "key_levels 000000010000000000000000000002ac73ba01400001 = 1a00100000",
     "key_levels 00000001000461636d65000000000020000002ac73ba01800002 = 1a00100000",
     "key_levels 0000000100047a657461000000000000000002ac73ba01400002 = 1a00100000",
-    "key_levels 00000001000561636d652f000000000000000002ac73ba01800003 = 826861636d652f626f621a00100000",
+    "key_levels 00000001000561636d652f000000000000000002ac73ba01800003 = 836861636d652f626f621a00100000820080",
     "key_levels 00000001000861636d652f626f62000000000000000002ac73ba01800003 = 1a00100000",
     "delayed_tasks 000001977420ddf402ac73ba01400000 = ",
     "dead_tasks 0000000102ac73ba01800000 = 826869742062726f6b651b000001977420dc07",
     "tenants 00000001000561636d652f = 8100",
+];
+
+/// Rows that earlier builds wrote otherwise: small payloads were in the tasks' own rows all the while.
+const ROWS_OF_OLD: &[&str] = &[
+    "tasks 02ac73ba01400001 = 8b0100601903e8820081001b000001977420dc05051903e800f682028168696e707574732f31",
+    "tasks 02ac73ba01400002 = 8b0100647a6574611903e8820081001b000001977420dc05051903e800f6820080",
+    "tasks 02ac73ba01800003 = 8b01006861636d652f626f621903e8820081001b000001977420dc06051903e800f6820080",
+    "levels 0000000100000000000000000002ac73ba01400001 = 82601a00100000",
+    "levels 0000000100000000000000000002ac73ba01400002 = 82647a6574611a00100000",
+    "key_levels 00000001000561636d652f000000000000000002ac73ba01800003 = 826861636d652f626f621a00100000",
 ];

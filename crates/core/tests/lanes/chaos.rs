@@ -22,8 +22,9 @@ use windlass_core::lanes::levels::{Level, RankName, Weight};
 use windlass_core::lanes::open::SetLane;
 use windlass_core::lanes::reader::Placed;
 use windlass_core::lanes::redrive::Redrive;
-use windlass_core::lanes::tasks::{NewTask, Standing, TaskId};
+use windlass_core::lanes::tasks::{NewTask, Payload, Standing, TaskId};
 use windlass_core::lanes::weigh::WeighKeys;
+use windlass_core::limits::TASK_PAYLOAD_IN_ROW_BYTES_MAX;
 use windlass_core::machine::Machine;
 use windlass_core::seeded::Seeded;
 use windlass_core::tables::{MemoryTables, Table};
@@ -149,7 +150,8 @@ impl Chaos {
             _ if self.limits.is_some() && self.below(7) == 0 => self.step_limited(),
             0..20 => self.add(),
             20..42 => self.reserve(),
-            42..56 => self.settle_one(),
+            42..52 => self.settle_one(),
+            52..56 => self.complete_many(),
             56..60 => self.put_back(),
             60..62 => self.settle_late(),
             62..64 => self.set_lane(),
@@ -231,6 +233,12 @@ impl Chaos {
             not_before: (delay > 0).then(|| self.leader.now.after_ms(delay)),
             attempts_max: 1 + [0, 1, 1, 4][self.below(4)],
             retry_delay_ms: [0, 0, 1, 900][self.below(4)],
+            payload: match self.below(12) {
+                0 => Payload::Inline(vec![7; TASK_PAYLOAD_IN_ROW_BYTES_MAX + 1].into()),
+                1 => Payload::Object("inputs/1".into()),
+                2..6 => Payload::Inline(vec![self.below(256) as u8; 3].into()),
+                _ => Payload::Nothing,
+            },
             ..NewTask::new(self.keys[key])
         }
     }
@@ -283,6 +291,26 @@ impl Chaos {
         let held = self.held[nth];
         let command = if self.below(4) == 0 { fail(held.id, held.token.attempt) } else { complete(held) };
         self.apply(command);
+    }
+
+    /// One report of tasks that are held, were lost, were never out, or come twice; what it says of their places may be old.
+    fn complete_many(&mut self) {
+        let mut all = Vec::new();
+        for _ in 0..1 + self.below(5) {
+            let from = if self.below(4) == 0 { &self.lost } else { &self.held };
+            if !from.is_empty() {
+                all.push(from[pick(&mut self.chance, from.len())]);
+            }
+        }
+        let (mut report, order) = self.leader.complete_all(&all);
+        assert_eq!(order.len(), all.len(), "each gets an answer");
+        let levels = report.placed.iter_mut().flat_map(|of_queue| &mut of_queue.levels);
+        for level in levels {
+            if self.chance.below(8) == 0 {
+                level.pass += 1;
+            }
+        }
+        self.apply(Command::CompleteTasks(report));
     }
 
     /// Somebody gives back, vanishes, or has vanished often.

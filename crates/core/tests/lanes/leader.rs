@@ -18,6 +18,7 @@ use windlass_core::lanes::listing;
 use windlass_core::lanes::open::SetLane;
 use windlass_core::lanes::ranks::RankRow;
 use windlass_core::lanes::reader::Placed;
+use windlass_core::lanes::settle::CompleteTasks;
 use windlass_core::lanes::state::LaneRow;
 use windlass_core::lanes::tasks::{AddTasks, NewTask, Standing, Task, TaskId};
 use windlass_core::machine::Machine;
@@ -295,6 +296,12 @@ impl Leader {
 
     pub(crate) fn complete(&mut self, held: Held) -> Settled {
         settled(&self.apply(complete(held)).outcome)
+    }
+
+    /// The report that some tasks are done, as the leader makes it.
+    pub(crate) fn complete_all(&self, all: &[Held]) -> (CompleteTasks, Vec<usize>) {
+        let desk = self.reserver.desk();
+        CompleteTasks::of(all.iter().map(|held| (held.id, desk.place_of(held.id))))
     }
 
     pub(crate) fn fail(&mut self, held: Held) -> Settled {

@@ -82,6 +82,13 @@ impl Model {
                 let settled = it.done.iter().map(|_| self.complete(it.submission, &mut effects)).collect();
                 Applied { outcome: Outcome::Settled(settled), effects }
             }
+            Command::CompleteTasks(it) => {
+                let mut effects = Vec::new();
+                let placed = it.placed.iter().flat_map(|of_queue| of_queue.levels.iter().map(|level| level.id));
+                let all = placed.chain(it.others.iter().copied());
+                let settled = all.map(|id| self.complete(id, &mut effects)).collect();
+                Applied { outcome: Outcome::Settled(settled), effects }
+            }
             Command::Fail(Fail { submission, failed }) => {
                 let mut effects = Vec::new();
                 let settled = failed.iter().map(|one| self.fail(*submission, one, &mut effects)).collect();

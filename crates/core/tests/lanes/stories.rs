@@ -13,6 +13,7 @@ use windlass_core::lanes::listing;
 use windlass_core::lanes::open::SetLane;
 use windlass_core::lanes::reader::Placed;
 use windlass_core::lanes::redrive::Redrive;
+use windlass_core::lanes::settle::CompleteTasks;
 use windlass_core::lanes::tasks::{AddTasks, NewTask, Payload, Standing, TaskId};
 use windlass_core::lanes::weigh::WeighKeys;
 use windlass_core::limits::{LOSS_DELAY_MS, TASKS_DUE_PER_COMMAND_MAX};
@@ -370,6 +371,71 @@ fn a_large_payload_is_kept_apart_and_goes_with_its_task() {
     let held = leader.next_is(added[0]);
     leader.complete(held);
     assert_eq!(leader.rows(Table::Payloads), 0);
+}
+
+#[test]
+fn a_small_payload_goes_with_its_task_from_place_to_place() {
+    let mut leader = Leader::new(4, 1);
+    let small = Payload::Inline(ByteVec::from(vec![7; 50]));
+    let of = |key| NewTask {
+        payload: small.clone(),
+        delay_ms: Some(5),
+        attempts_max: 1,
+        retry_delay_ms: 0,
+        ..NewTask::new(key)
+    };
+    let added = leader.add(vec![of("a"), of("acme/bob")]);
+    let payloads = |leader: &Leader| {
+        let row = |table, key: &[u8]| leader.machine.tables().get(table, key);
+        added.iter().map(|id| listing::task_and_payload(*id, row).map(|(_, payload)| payload)).collect::<Vec<_>>()
+    };
+    let kept = vec![Some(small.clone()); 2];
+    assert_eq!(payloads(&leader), kept, "while it is delayed");
+    leader.wait_ms(5);
+    assert_eq!(payloads(&leader), kept, "while it waits");
+    for held in leader.all() {
+        leader.fail(held);
+    }
+    assert_eq!(payloads(&leader), kept, "while it is dead");
+    leader.apply(Command::Redrive(Redrive { lane: LANE.into(), tasks: added.clone() }));
+    assert_eq!(payloads(&leader), kept, "while it waits once more");
+    let held = leader.all();
+    let (report, _) = leader.complete_all(&held);
+    leader.apply(Command::CompleteTasks(report));
+    assert_eq!([leader.rows(Table::Tasks), leader.rows(Table::Levels), leader.rows(Table::KeyLevels)], [0; 3]);
+}
+
+#[test]
+fn many_tasks_are_done_by_one_report_wherever_they_stand_by_then() {
+    let mut leader = Leader::new(8, 1);
+    let large = Payload::Inline(ByteVec::from(vec![7; 5_000]));
+    let in_all = ["a", "acme/bob", "b", "acme/eve", "a"].map(NewTask::new);
+    let mut tasks = in_all.to_vec();
+    tasks[2].payload = large;
+    tasks[4].priority = 1;
+    let added = leader.add(tasks);
+    let held = leader.all();
+    assert_eq!(held.iter().map(|it| it.id).collect::<std::collections::BTreeSet<_>>(), added.iter().copied().collect());
+
+    let (report, order) = leader.complete_all(&held);
+    assert_eq!((report.placed.len(), report.others.len()), (3, 0), "of two priorities and a tenant");
+    let places = report.placed.iter().flat_map(|of_queue| &of_queue.levels).map(|level| level.id);
+    assert_eq!(places.collect::<Vec<_>>(), order.iter().map(|nth| held[*nth].id).collect::<Vec<_>>());
+
+    // One is done already by the time that the report is applied, and the others have other places.
+    leader.complete(held[0]);
+    let mut moved = report.clone();
+    moved.placed.iter_mut().for_each(|of_queue| of_queue.levels.iter_mut().for_each(|level| level.pass += 1));
+    let settled = |outcome| match outcome {
+        Outcome::Settled(settled) => settled,
+        other => panic!("it is taken in, not answered with {other:?}"),
+    };
+    let mut expected = vec![Settled::Accepted; 5];
+    expected[order.iter().position(|nth| *nth == 0).unwrap()] = Settled::AlreadyDone;
+    assert_eq!(settled(leader.apply(Command::CompleteTasks(moved)).outcome), expected);
+    assert_eq!(leader.rows(Table::Payloads), 0);
+    assert_eq!(settled(leader.apply(Command::CompleteTasks(report)).outcome), [Settled::AlreadyDone; 5]);
+    assert_eq!(leader.apply(Command::CompleteTasks(CompleteTasks::default())).outcome, Outcome::Settled(Vec::new()));
 }
 
 #[test]

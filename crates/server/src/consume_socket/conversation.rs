@@ -447,6 +447,10 @@ impl Conversation {
                 let chunks = names_of(submission, &chunks);
                 self.report(request, self.service.release(chunks));
             }
+            ClientFrame::CompleteTasks { request, tasks } => {
+                let tasks = tasks.iter().map(|it| (it.task, it.chunk().token())).collect();
+                self.report(request, self.service.complete_tasks(tasks));
+            }
             ClientFrame::Add { request, lane, tasks, idempotency_key } => {
                 self.add(request, lane, tasks, idempotency_key);
             }

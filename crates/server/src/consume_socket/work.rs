@@ -8,12 +8,11 @@ use crate::service::lanes::TaskToDo;
 use minicbor::Encoder;
 use std::convert::Infallible;
 use windlass_api::blob::Blob;
-use windlass_api::frames::{TaskOf, TaskToAdd, WorkChunk, WorkOf};
+use windlass_api::frames::{TaskToAdd, WorkChunk};
 use windlass_api::lanes::TaskRequest;
 use windlass_core::batch::reserver::HandOut;
-use windlass_core::batch::submissions::Metadata;
 use windlass_core::ids::ChunkName;
-use windlass_core::lanes::tasks::Payload;
+use windlass_core::lanes::tasks::PayloadRef;
 
 /// One or several frames of work, each of bounded size, as their bytes. What would be too much for one reserve goes back unharmed.
 pub(super) fn frames_of(service: &Service, request: u64, hand_outs: &[HandOut]) -> Vec<Vec<u8>> {
@@ -25,12 +24,9 @@ pub(super) fn frames_of(service: &Service, request: u64, hand_outs: &[HandOut]) 
             too_much.extend(hand_out.chunks.iter().map(|(chunk, token)| (name(*chunk), *token)));
             continue;
         }
-        bytes_in_all += match hand_out.is_of_task() {
-            true => work_of_task(service, hand_out).map_or(0, |(work, bytes)| {
-                frame.push(&work);
-                bytes
-            }),
-            false => service.abouts().look(service.order(), hand_out, |about| {
+        bytes_in_all += match &hand_out.task {
+            Some(place) => service.look_at_task(place, |task| frame.push_task(hand_out, task)).unwrap_or(0),
+            None => service.abouts().look(service.order(), hand_out, |about| {
                 frame.push_chunks(hand_out, about);
                 about.bytes()
             }),
@@ -60,11 +56,6 @@ struct WorkFrame {
 type Encoded = Result<(), minicbor::encode::Error<Infallible>>;
 
 impl WorkFrame {
-    fn push(&mut self, work: &WorkOf) {
-        self.count += 1;
-        minicbor::encode(work, &mut self.work).expect("encoding into memory does not fail");
-    }
-
     fn push_chunks(&mut self, HandOut { submission, chunks, .. }: &HandOut, about: &About) {
         self.count += 1;
         self.work.reserve(about.encoded_fields().len() + 24 * chunks.len() + 16);
@@ -85,6 +76,35 @@ impl WorkFrame {
         encode().expect("encoding into memory does not fail");
     }
 
+    /// Says how many bytes it carries.
+    fn push_task(
+        &mut self,
+        HandOut { submission, chunks, .. }: &HandOut,
+        TaskToDo { lane, key, payload }: TaskToDo<'_>,
+    ) -> usize {
+        self.count += 1;
+        let before = self.work.len();
+        let mut out = Encoder::new(&mut self.work);
+        let mut encode = || -> Encoded {
+            out.array(7)?.encode(submission)?.null()?;
+            match payload {
+                PayloadRef::Inline(bytes) => out.bytes(bytes)?,
+                PayloadRef::Nothing | PayloadRef::Object(_) => out.null()?,
+            };
+            out.null()?.map(0)?.array(chunks.len() as u64)?;
+            for (chunk, token) in chunks {
+                out.encode(WorkChunk::new(*chunk, *token))?;
+            }
+            match payload {
+                PayloadRef::Object(object) => out.array(3)?.str(lane)?.str(key)?.str(object)?,
+                PayloadRef::Nothing | PayloadRef::Inline(_) => out.array(2)?.str(lane)?.str(key)?,
+            };
+            Ok(())
+        };
+        encode().expect("encoding into memory does not fail");
+        self.work.len() - before
+    }
+
     fn finish(self, request: u64, more: bool) -> Vec<u8> {
         /// The heads and numbers before the work.
         const HEAD_BYTES_MAX: usize = 24;
@@ -102,28 +122,6 @@ impl WorkFrame {
     }
 }
 
-/// None for a task that is done meanwhile, by a consumer that was thought lost.
-fn work_of_task(service: &Service, hand_out: &HandOut) -> Option<(WorkOf, usize)> {
-    let TaskToDo { lane, key, payload } = service.task_to_do(hand_out.submission)?;
-    let bytes = lane.len() + key.len() + payload.bytes() + 64;
-    let (payload, object) = match payload {
-        Payload::Nothing => (None, None),
-        Payload::Inline(payload) => (Some(payload), None),
-        Payload::Object(object) => (None, Some(object)),
-    };
-    let work = WorkOf {
-        submission: hand_out.submission,
-        prefix: None,
-        payload,
-        opaque: None,
-        metadata: Metadata::default(),
-        chunks: chunks_of(hand_out),
-        task: Some(TaskOf { lane, key, object }),
-        branch: None,
-    };
-    Some((work, bytes))
-}
-
 /// A task as HTTP has it.
 pub(super) fn request_of(task: TaskToAdd) -> TaskRequest {
     TaskRequest {
@@ -139,15 +137,11 @@ pub(super) fn request_of(task: TaskToAdd) -> TaskRequest {
     }
 }
 
-fn chunks_of(hand_out: &HandOut) -> Vec<WorkChunk> {
-    hand_out.chunks.iter().map(|(chunk, token)| WorkChunk::new(*chunk, *token)).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use windlass_api::frames::{self, ServerFrame};
-    use windlass_core::batch::submissions::{Input, Submit};
+    use windlass_api::frames::{self, ServerFrame, TaskOf, WorkOf};
+    use windlass_core::batch::submissions::{Input, Metadata, Submit};
     use windlass_core::batch::tokens::AttemptToken;
     use windlass_core::branches::outputs::{OnChunkFailure, OutputMode, OutputRule};
     use windlass_core::branches::verify::Verify;
@@ -162,8 +156,10 @@ mod tests {
             submission,
             chunks: vec![(ChunkIndex(7), token), (ChunkIndex(1 << 33), token)],
             plain: None,
+            task: None,
         };
-        let chunks = chunks_of(&hand_out);
+        let chunks: Vec<WorkChunk> =
+            hand_out.chunks.iter().map(|(chunk, token)| WorkChunk::new(*chunk, *token)).collect();
         let metadata: Metadata =
             [("company".to_owned(), 7_i64.into()), ("mode".to_owned(), "x".into())].into();
         let plain = WorkOf {
@@ -203,16 +199,24 @@ mod tests {
                 },
             ),
         ];
-        let task = TaskOf { lane: "emails".into(), key: "a".into(), object: None };
-        let task = WorkOf { task: Some(task), payload: Some(vec![4].into()), ..plain };
+        let payloads =
+            [PayloadRef::Nothing, PayloadRef::Inline((&[4_u8][..]).into()), PayloadRef::Object("in/7")];
         let mut frame = WorkFrame::default();
         let mut work = Vec::new();
         for (submit, of) in said {
             frame.push_chunks(&hand_out, &About::of(&submit));
             work.push(of);
         }
-        frame.push(&task);
-        work.push(task);
+        for payload in payloads {
+            let (inline, object) = match payload {
+                PayloadRef::Nothing => (None, None),
+                PayloadRef::Inline(bytes) => (Some(bytes.to_vec().into()), None),
+                PayloadRef::Object(object) => (None, Some(object.to_owned())),
+            };
+            frame.push_task(&hand_out, TaskToDo { lane: "emails", key: "a", payload });
+            let task = TaskOf { lane: "emails".into(), key: "a".into(), object };
+            work.push(WorkOf { task: Some(task), payload: inline, ..plain.clone() });
+        }
         let bytes = frame.finish(1_000, true);
         assert_eq!(bytes, frames::encode(&ServerFrame::Work { request: 1_000, more: true, work }));
     }

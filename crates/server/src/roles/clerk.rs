@@ -76,8 +76,10 @@ async fn release(service: &Service) {
 fn read_tasks(order: &Order, queue: &QueueName, read: Read) -> (Vec<Placed>, bool) {
     // Whoever applies tells the Dispatcher before the rows are in the tables, and lets go of the machine after that.
     order.read(|_| ());
-    let rows = levels_above(queue, read.above, |table, range| order.committed().scan(table, range));
-    let rows: Vec<Placed> = rows.take(read.limit).collect();
+    let rows = levels_above(queue, read.above, |table, range| {
+        order.committed().read_ahead(table, range, read.limit).into_iter()
+    });
+    let rows: Vec<Placed> = rows.collect();
     let is_end = rows.len() < read.limit;
     (rows, is_end)
 }

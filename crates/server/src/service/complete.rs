@@ -4,7 +4,7 @@ use super::Service;
 use super::reserve::{Gave, Report, weave};
 use crate::metrics;
 use futures_util::FutureExt;
-use futures_util::future::{Either, join, join_all, ready};
+use futures_util::future::{Either, OptionFuture, join_all, join3, ready};
 use windlass_api::frames::Verdict;
 use windlass_api::problem::Problem;
 use windlass_core::batch::tokens::AttemptToken;
@@ -45,7 +45,10 @@ impl Service {
             Err(problem) => return Either::Left(ready(Err(problem))),
         };
         Either::Right(if checked.is_one_command() && checked.refused.is_empty() {
-            let settled = self.settle(Command::Complete(checked.take_done()));
+            let settled = match checked.is_one_task() {
+                true => Either::Left(self.settle_tasks(vec![checked.submission])),
+                false => Either::Right(self.settle(Command::Complete(checked.take_done()))),
+            };
             Either::Left(settled.map(move |settled| Ok(verdicts(settled?, checked.decided))))
         } else {
             // Rare, and its state is large: it has a place of its own.
@@ -64,15 +67,26 @@ impl Service {
             Err(problem) => return Either::Left(ready(vec![Err(problem); completions.len()])),
         };
         let checked = completions.into_iter().map(|completion| self.checked(&key, completion)).enumerate();
+        let (tasks, chunks): (Vec<_>, Vec<_>) = checked.partition(|(_, it)| it.is_one_task());
+        let ids = tasks.iter().map(|(_, it)| it.submission).collect();
+        let settled_tasks = (!tasks.is_empty()).then(|| self.settle_tasks(ids));
         // A command for each, but for those that need several, or none.
-        let (mut usual, rare): (Vec<_>, Vec<_>) = checked.partition(|(_, it)| it.is_one_command());
+        let (mut usual, rare): (Vec<_>, Vec<_>) = chunks.into_iter().partition(|(_, it)| it.is_one_command());
         let commands = usual.iter_mut().map(|(_, it)| Command::Complete(it.take_done())).collect();
         let settled = self.propose_all(commands);
         let service = self.clone();
         let answer = async move |(place, it), settled| (place, service.answer_to(it, settled).await);
         Either::Right(async move {
             let rare = join_all(rare.into_iter().map(|it| answer(it, None)));
-            let (settled, mut answers) = join(settled, rare).await;
+            let settled_tasks = OptionFuture::from(settled_tasks);
+            let (settled, mut answers, settled_tasks) = join3(settled, rare, settled_tasks).await;
+            match settled_tasks.transpose() {
+                Ok(settled) => {
+                    let of_tasks = tasks.into_iter().zip(settled.unwrap_or_default());
+                    answers.extend(of_tasks.map(|((at, it), settled)| (at, Ok(verdicts(vec![settled], it.decided)))));
+                }
+                Err(problem) => answers.extend(tasks.into_iter().map(|(at, _)| (at, Err(problem.clone())))),
+            }
             let settled = settled.into_iter().map(|outcome| settled_of(outcome?));
             let usual = usual.into_iter().zip(settled).map(|(it, settled)| answer(it, Some(settled)));
             answers.extend(join_all(usual).await);
@@ -180,6 +194,11 @@ impl Checked {
         }
     }
 
+    /// Whether it is about a task that is done. What a task's work gave is not kept.
+    fn is_one_task(&self) -> bool {
+        self.refused.is_empty() && matches!(&self.done[..], [done] if done.attempt.is_of_task())
+    }
+
     fn is_one_command(&self) -> bool {
         let entries: usize = self.done.iter().filter_map(|it| it.entries.as_ref()).map(Vec::len).sum();
         !self.done.is_empty() && entries <= OUTPUTS_PER_REPORT_MAX
@@ -191,14 +210,14 @@ impl Checked {
 }
 
 /// The verdict of each chunk: those of the log among those that were known before.
-fn verdicts(settled: Vec<Settled>, decided: Vec<Option<Verdict>>) -> Vec<Verdict> {
+pub(super) fn verdicts(settled: Vec<Settled>, decided: Vec<Option<Verdict>>) -> Vec<Verdict> {
     let verdicts = weave(settled, decided.into_iter());
     let accepted = verdicts.iter().filter(|verdict| **verdict == Verdict::Accepted).count();
     metrics::COMPLETED_CHUNKS.increment(accepted as u64);
     verdicts
 }
 
-fn settled_of(outcome: Outcome) -> Result<Vec<Settled>, Problem> {
+pub(super) fn settled_of(outcome: Outcome) -> Result<Vec<Settled>, Problem> {
     match outcome {
         Outcome::Settled(settled) => Ok(settled),
         Outcome::Refused(refusal) => Err(super::problem_of_refusal(&refusal)),

@@ -7,7 +7,7 @@ use crate::roles::dispatcher::Event;
 use futures_util::FutureExt;
 use futures_util::future::{Either, ready};
 use std::collections::BTreeMap;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use windlass_api::json::time_text;
 use windlass_api::lanes::{
     AddTasksRequest, AddTasksResponse, DeadGroup, DeadTasks, LaneDetails, RedriveRequest, RedriveResponse,
@@ -19,9 +19,10 @@ use windlass_core::ids::ChunkName;
 use windlass_core::lanes::levels::{LaneNumber, Level, RankName, Weight};
 use windlass_core::lanes::listing::{self, dead_after};
 use windlass_core::lanes::open::SetLane;
+use windlass_core::lanes::places::{Place, PlaceRow};
 use windlass_core::lanes::reader::Placed;
 use windlass_core::lanes::redrive::Redrive;
-use windlass_core::lanes::tasks::{AddTasks, NewTask, Payload, Standing, Task, TaskId};
+use windlass_core::lanes::tasks::{AddTasks, NewTask, Payload, PayloadRef, Standing, Task, TaskId};
 use windlass_core::limits::{ATTEMPTS_MAX_DEFAULT, RETRY_DELAY_MS_DEFAULT, TASKS_PER_ADD_MAX};
 use windlass_core::tables::{Table, Tables};
 use windlass_core::time::At;
@@ -41,10 +42,10 @@ pub enum LaneChange {
 
 /// The names of lanes, at hand without a look at the machine: they never change.
 #[derive(Debug, Default)]
-pub(super) struct LaneNames(RwLock<BTreeMap<LaneNumber, String>>);
+pub(super) struct LaneNames(RwLock<BTreeMap<LaneNumber, Arc<str>>>);
 
 impl LaneNames {
-    fn get_or_read(&self, number: LaneNumber, read: impl FnOnce() -> String) -> String {
+    fn get_or_read(&self, number: LaneNumber, read: impl FnOnce() -> Arc<str>) -> Arc<str> {
         if let Some(name) = self.0.read().unwrap_or_else(PoisonError::into_inner).get(&number) {
             return name.clone();
         }
@@ -55,11 +56,11 @@ impl LaneNames {
 }
 
 /// A task that is not done, as its consumer needs it.
-#[derive(Debug)]
-pub(crate) struct TaskToDo {
-    pub(crate) lane: String,
-    pub(crate) key: String,
-    pub(crate) payload: Payload,
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TaskToDo<'a> {
+    pub(crate) lane: &'a str,
+    pub(crate) key: &'a str,
+    pub(crate) payload: PayloadRef<'a>,
 }
 
 impl Service {
@@ -203,25 +204,33 @@ impl Service {
         number.ok_or_else(|| unknown_lane(name))
     }
 
-    /// What a consumer gets of a task that was handed out to it; none if it is done meanwhile, which the Dispatcher then hears.
-    pub(crate) fn task_to_do(&self, id: TaskId) -> Option<TaskToDo> {
-        let committed = listing::task_and_payload(id, |table, key| self.order().committed().get(table, key));
-        let found = committed.or_else(|| {
-            // It was added a moment ago: the tables have it when the machine has let go.
+    /// Looks at what a consumer gets of a task that was handed out to it; none if it is done meanwhile, which the Dispatcher then hears.
+    pub(crate) fn look_at_task<T>(&self, place: &Place, look: impl FnOnce(TaskToDo<'_>) -> T) -> Option<T> {
+        let (lane, key) = (&*self.name_of_lane(place.rank.lane), &*place.key);
+        let (table, row_key) = place.row();
+        let row = self.order().committed().get(table, &row_key);
+        let row = row.as_deref().map(|row| PlaceRow::from_row(table, &row_key, row));
+        if let Some(payload) = row.and_then(|row| row.payload) {
+            return Some(look(TaskToDo { lane, key, payload }));
+        }
+        let id = place.level.id;
+        // It is large, or has another place now; or it was added a moment ago: the tables have it when the machine has let go.
+        let found = listing::task_and_payload(id, |table, key| self.order().committed().get(table, key));
+        let found = found.or_else(|| {
             self.order()
                 .read(|machine| listing::task_and_payload(id, |table, key| machine.tables().get(table, key)))
         });
-        let Some((task, payload)) = found else {
+        let Some((_, payload)) = found else {
             self.dispatcher().send(Event::TaskMissing(id));
             return None;
         };
-        Some(TaskToDo { lane: self.name_of_lane(task.lane), key: task.key, payload })
+        Some(look(TaskToDo { lane, key, payload: payload.as_ref() }))
     }
 
-    fn name_of_lane(&self, number: LaneNumber) -> String {
+    fn name_of_lane(&self, number: LaneNumber) -> Arc<str> {
         self.lane_names().get_or_read(number, || {
             self.order().read(|machine| {
-                machine.lanes().by_number(number).map(|lane| lane.name().to_owned()).unwrap_or_default()
+                machine.lanes().by_number(number).map(|lane| lane.name().into()).unwrap_or_default()
             })
         })
     }

@@ -8,6 +8,7 @@ pub mod branches;
 pub mod bulk;
 pub mod commits;
 pub mod complete;
+mod complete_tasks;
 pub mod explain;
 mod lane_change;
 mod lane_look;

@@ -123,12 +123,12 @@ impl Service {
                 too_many.extend(chunks.iter().map(|(chunk, token)| (name(*chunk), *token)));
                 continue;
             }
-            let said = match hand_out.is_of_task() {
-                true => match self.task_to_do(*submission) {
-                    Some(to_do) => Said::OfTask(to_do),
+            let said = match &hand_out.task {
+                Some(place) => match self.look_at_task(place, |task| OfTask::from(task)) {
+                    Some(of_task) => Said::OfTask(of_task),
                     None => continue,
                 },
-                false => Said::OfSubmission(self.abouts().look(self.order(), hand_out, About::clone)),
+                None => Said::OfSubmission(self.abouts().look(self.order(), hand_out, About::clone)),
             };
             for (chunk, token) in chunks {
                 bytes += said.bytes();
@@ -297,14 +297,27 @@ fn cut_reason(mut reason: String) -> String {
 /// What a consumer is told of what it got.
 enum Said {
     OfSubmission(About),
-    OfTask(TaskToDo),
+    OfTask(OfTask),
+}
+
+/// The same of a task.
+struct OfTask {
+    lane: String,
+    key: String,
+    payload: Payload,
+}
+
+impl From<TaskToDo<'_>> for OfTask {
+    fn from(TaskToDo { lane, key, payload }: TaskToDo<'_>) -> OfTask {
+        OfTask { lane: lane.to_owned(), key: key.to_owned(), payload: payload.to_owned() }
+    }
 }
 
 impl Said {
     fn bytes(&self) -> usize {
         match self {
             Said::OfSubmission(about) => about.bytes(),
-            Said::OfTask(to_do) => 64 + to_do.key.len() + to_do.payload.bytes(),
+            Said::OfTask(task) => 64 + task.key.len() + task.payload.bytes(),
         }
     }
 }
@@ -339,7 +352,7 @@ fn reservation_of(
             info.metadata = metadata;
             info.output_branch = about.branch().map(str::to_owned);
         }
-        Said::OfTask(TaskToDo { lane, key, payload }) => {
+        Said::OfTask(OfTask { lane, key, payload }) => {
             (info.lane, info.key) = (Some(lane.clone()), Some(key.clone()));
             (info.input_key, info.payload) = match payload {
                 Payload::Nothing => (None, None),

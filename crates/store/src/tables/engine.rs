@@ -31,7 +31,8 @@ pub(super) struct Engine {
     pub(super) path: PathBuf,
     pub(super) database: Database,
     keyspaces: Keyspaces,
-    recent_tasks: Recent,
+    recent_levels: Recent,
+    recent_key_levels: Recent,
     leftovers: Leftovers,
 }
 
@@ -69,8 +70,14 @@ impl Engine {
         };
         let leftovers =
             Leftovers::start().map_err(|error| StoreFault::from_io("start a thread for", path, error))?;
-        let engine =
-            Engine { path: path.to_owned(), database, keyspaces, recent_tasks: Recent::new(), leftovers };
+        let engine = Engine {
+            path: path.to_owned(),
+            database,
+            keyspaces,
+            recent_levels: Recent::new(),
+            recent_key_levels: Recent::new(),
+            leftovers,
+        };
         engine.flush_replayed().map_err(fault)?;
         Ok(engine)
     }
@@ -103,18 +110,23 @@ impl Engine {
         &self.keyspaces[position(table)]
     }
 
-    pub(super) fn get(&self, table: Table, key: &[u8]) -> fjall::Result<Option<Slice>> {
-        if table != Table::Tasks {
-            return self.keyspace(table).get(key);
+    /// The rows of a table that were read a moment ago, if such are kept.
+    pub(super) const fn recent(&self, table: Table) -> Option<&Recent> {
+        match table {
+            Table::Levels => Some(&self.recent_levels),
+            Table::KeyLevels => Some(&self.recent_key_levels),
+            _ => None,
         }
-        let missing = match self.recent_tasks.get(key) {
+    }
+
+    pub(super) fn get(&self, table: Table, key: &[u8]) -> fjall::Result<Option<Slice>> {
+        let Some(recent) = self.recent(table) else { return self.keyspace(table).get(key) };
+        let before = match recent.get(key) {
             Ok(value) => return Ok(Some(value)),
-            Err(missing) => missing,
+            Err(before) => before,
         };
         let found = self.keyspace(table).get(key)?;
-        if let Some(value) = &found {
-            self.recent_tasks.keep(missing, key, value);
-        }
+        recent.keep(before, found.as_ref().map(|value| (key, &**value)));
         Ok(found)
     }
 
@@ -149,7 +161,11 @@ impl Engine {
         }
         batch.commit()?;
         // Until this returns whoever looks for one of these rows finds it in memory.
-        self.recent_tasks.forget(rows.keys(Table::Tasks));
+        for (table, of_table) in rows.tables() {
+            if let Some(recent) = self.recent(table) {
+                recent.forget(of_table.keys());
+            }
+        }
         rows.tables().try_for_each(|(table, _)| self.seal_if_full(table))
     }
 

@@ -85,11 +85,6 @@ impl Generation {
             .flat_map(|(table, rows)| rows.iter().map(move |(key, value)| (table, key, value.as_ref())))
     }
 
-    /// The keys of its rows in a table.
-    pub(super) fn keys(&self, table: Table) -> impl Iterator<Item = &Slice> {
-        self.of(table).into_iter().flat_map(|rows| rows.keys())
-    }
-
     /// The tables that it has rows of, each with them.
     pub(super) fn tables(&self) -> impl Iterator<Item = (Table, &Rows)> {
         Table::ALL.into_iter().zip(&self.tables).filter_map(|(table, rows)| Some((table, &**rows.as_ref()?)))

@@ -17,10 +17,10 @@ pub(crate) fn options_of(table: Table) -> KeyspaceCreateOptions {
     match table {
         // These are only scanned, so that filters, which tell that a row is not there, would be of no use.
         Table::Levels | Table::KeyLevels | Table::DelayedTasks | Table::DeadTasks => {
-            read_as_needed(options).filter_policy(FilterPolicy::disabled())
+            read_as_needed(options).filter_policy(FilterPolicy::disabled()).compaction_strategy(Arc::new(Leveled::default().with_l0_threshold(12).with_table_target_size(TABLE_FILE_BYTES / 3)))
         }
         // Whoever looks for one of these mostly finds it.
-        Table::Tasks | Table::Payloads => read_as_needed(options).expect_point_read_hits(true),
+        Table::Tasks | Table::Payloads => read_as_needed(options).expect_point_read_hits(true).compaction_strategy(Arc::new(Leveled::default().with_l0_threshold(12).with_table_target_size(TABLE_FILE_BYTES / 3))),
         Table::Abouts => found_at_once(options).expect_point_read_hits(true),
         // A commit of a billion entries is staged here first.
         Table::Staged | Table::Garbage => read_as_needed(options),

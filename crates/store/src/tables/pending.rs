@@ -19,7 +19,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLock
 use std::time::{Duration, Instant};
 
 /// So many rows are written as one batch, or a few more: some milliseconds of work, in which the Scribe cannot give way.
-const WRITE_ROWS: usize = 16_384;
+const WRITE_ROWS: usize = 8_192;
 /// The same in bytes.
 const WRITE_BYTES: usize = 4 << 20;
 /// No row waits longer; a start after a crash applies what was written in the log since then once more.

@@ -1,5 +1,5 @@
-//! Recent: rows that were read a moment ago and are likely to be read once more: a task is read when it is handed out, and again
-//! when it is done.
+//! Recent: rows that were read a moment ago and are likely to be read once more: that of a task in its queue is read with its
+//! neighbours when it is about to be handed out, again when it is, and when it is done.
 //!
 //! Invariants
 //! - A row that is here is what the engine has, unless that is being changed just now.
@@ -10,7 +10,7 @@ use quick_cache::Weighter;
 use quick_cache::unsync::Cache;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Sixteen thousand tasks with small payloads, as many as sixteen busy consumers hold.
+/// Thirty thousand tasks with payloads of a hundred bytes: those that sixteen busy consumers hold, and the next ones.
 const RECENT_BYTES_MAX: u64 = 8 << 20;
 /// What a row takes beside its bytes, about.
 const ROW_BYTES: usize = 64;
@@ -24,8 +24,9 @@ struct Rows {
     changes: u64,
 }
 
-/// A row that is not here, for whoever reads it elsewhere.
-pub(super) struct Missing {
+/// The moment before something is read elsewhere.
+#[derive(Clone, Copy)]
+pub(super) struct Before {
     changes: u64,
 }
 
@@ -37,17 +38,29 @@ impl Recent {
         Recent(Mutex::new(Rows { rows: Cache::with_weighter(items, RECENT_BYTES_MAX, Bytes), changes: 0 }))
     }
 
-    pub(super) fn get(&self, key: &[u8]) -> Result<Slice, Missing> {
+    /// A row, or the moment before it is read elsewhere.
+    pub(super) fn get(&self, key: &[u8]) -> Result<Slice, Before> {
         let rows = self.lock();
-        rows.rows.get(key).cloned().ok_or(Missing { changes: rows.changes })
+        rows.rows.get(key).cloned().ok_or(Before { changes: rows.changes })
     }
 
-    /// Keeps a row that was missing and was found elsewhere, unless something has changed since.
-    pub(super) fn keep(&self, Missing { changes }: Missing, key: &[u8], value: &Slice) {
+    /// The moment before rows are read elsewhere.
+    pub(super) fn before(&self) -> Before {
+        Before { changes: self.lock().changes }
+    }
+
+    /// Keeps rows that were read elsewhere, unless something has changed since.
+    pub(super) fn keep<'a>(
+        &self,
+        Before { changes }: Before,
+        read: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
+    ) {
         let mut rows = self.lock();
         if rows.changes == changes {
-            // A copy: what the engine gives holds the whole block that it was read in.
-            rows.rows.insert(key.into(), Slice::from(&**value));
+            for (key, value) in read {
+                // Copies: what the engine gives holds the whole block that it was read in.
+                rows.rows.insert(key.into(), value.into());
+            }
         }
     }
 
@@ -81,14 +94,15 @@ mod tests {
     #[test]
     fn a_row_is_kept_until_it_changes_and_what_was_read_before_a_change_is_not_kept_after_it() {
         let recent = Recent::new();
-        let missing = |key: &[u8]| recent.get(key).expect_err("it is not here");
-        recent.keep(missing(b"a"), b"a", &Slice::from("1"));
+        let Err(before) = recent.get(b"a") else { panic!("it is not here") };
+        recent.keep(before, [(&b"a"[..], &b"1"[..]), (b"b", b"2")]);
         assert!(recent.get(b"a").is_ok_and(|value| value == "1"));
-        let read_before = missing(b"b");
+        assert!(recent.get(b"b").is_ok_and(|value| value == "2"));
+        let before = recent.before();
         recent.forget([Slice::from("a")].iter());
-        missing(b"a");
-        recent.keep(read_before, b"b", &Slice::from("old"));
-        missing(b"b");
+        assert!(recent.get(b"a").is_err());
+        recent.keep(before, [(&b"c"[..], &b"old"[..])]);
+        assert!(recent.get(b"c").is_err());
     }
 
     #[test]
@@ -96,8 +110,7 @@ mod tests {
         let recent = Recent::new();
         for number in 0..100_000_u32 {
             let key = number.to_be_bytes();
-            let missing = recent.get(&key).expect_err("each comes once");
-            recent.keep(missing, &key, &Slice::from(vec![0; 200]));
+            recent.keep(recent.before(), [(&key[..], &[0; 200][..])]);
         }
         assert!(recent.lock().rows.weight() <= RECENT_BYTES_MAX);
         assert!(recent.lock().rows.len() > 10_000);

@@ -23,6 +23,7 @@ use super::views::explain::{Elsewhere, Explanation, SubmissionSeen};
 use super::views::{PlanId, Stage};
 use crate::ids::{Attempt, ChunkIndex, ChunkName, Epoch, SubmissionId};
 use crate::lanes::desk::Desk;
+use crate::lanes::places::Place;
 use crate::limits::{
     CHUNKS_PER_RESERVE_MAX, CONSUMER_LOSSES_PER_FAILURE, LOSS_DELAY_MS, OVERVIEW_RESERVATIONS_MAX,
     PLAIN_METADATA_BYTES_PER_RESERVE_MAX,
@@ -70,13 +71,8 @@ pub struct HandOut {
     pub chunks: Vec<(ChunkIndex, AttemptToken)>,
     /// The submission's metadata, if consumers are told nothing else of it. Where there is none, it is looked up what they are told.
     pub plain: Option<MetadataBytes>,
-}
-
-impl HandOut {
-    /// Whether it is a task of a lane.
-    pub fn is_of_task(&self) -> bool {
-        self.chunks.first().is_some_and(|(_, token)| token.attempt.is_of_task())
-    }
+    /// Where the task stands, if it is one.
+    pub task: Option<Place>,
 }
 
 /// What a token is good for right now.
@@ -285,7 +281,7 @@ impl Reserver {
         hand_outs.extend(by_submission.into_iter().map(|(submission, chunks)| {
             let plain = if bytes_left > 0 { self.ready.plain_metadata(submission) } else { None };
             bytes_left = bytes_left.saturating_sub(plain.as_ref().map_or(0, |it| it.as_bytes().len()));
-            HandOut { submission, chunks, plain }
+            HandOut { submission, chunks, plain, task: None }
         }));
     }
 

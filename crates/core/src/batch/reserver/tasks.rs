@@ -88,17 +88,19 @@ impl Reserver {
     ) -> bool {
         let Some(lane) = self.desk.lane(lane) else { return true };
         while *left > 0 {
-            let task = match self.desk.hand_out(lane, now) {
-                Next::Task(placed) => placed.level.id,
+            let place = match self.desk.hand_out(lane, now) {
+                Next::Task(place) => place,
                 Next::Nothing => return true,
                 Next::BeingRead => return false,
             };
+            let task = place.level.id;
             let name = name_of_task(task);
             let hand_out = self.came_back.get(&name).map_or(0, |it| it.hand_outs);
             let attempt = Attempt::of_task(self.epoch, hand_out);
             self.hold(name, Reservation { attempt, holder });
             let token = AttemptToken::new(&self.token_key, name, attempt);
-            hand_outs.push(HandOut { submission: task, chunks: vec![(name.chunk, token)], plain: None });
+            let chunks = vec![(name.chunk, token)];
+            hand_outs.push(HandOut { submission: task, chunks, plain: None, task: Some(place) });
             *left -= 1;
         }
         true

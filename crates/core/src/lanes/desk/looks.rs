@@ -1,8 +1,9 @@
 //! What can be seen of the desk, by those who add tasks, by people, and by the audit.
 
-use super::{Desk, Seat};
+use super::Desk;
 use crate::lanes::levels::{LaneNumber, Level, QueueName, RankName, tenant_of};
 use crate::lanes::meters::{Block, Meters};
+use crate::lanes::places::Place;
 use crate::lanes::queue::{Flow, Queue};
 use crate::lanes::state::LaneRow;
 use crate::lanes::tasks::{HandedOut, TaskId};
@@ -112,7 +113,7 @@ impl Desk {
     }
 
     /// Where each task belongs that is out, for the audit.
-    pub(in crate::lanes) const fn out(&self) -> &BTreeMap<TaskId, Seat> {
+    pub(in crate::lanes) const fn out(&self) -> &BTreeMap<TaskId, Place> {
         &self.out
     }
 }

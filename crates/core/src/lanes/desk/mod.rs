@@ -12,6 +12,7 @@ use crate::entry::Effect;
 use crate::lanes::acks::Ack;
 use crate::lanes::levels::{LaneNumber, Level, QueueName, RankName};
 use crate::lanes::meters::{Metered, Meters};
+use crate::lanes::places::Place;
 use crate::lanes::queue::{Picking, Queue};
 use crate::lanes::reader::{Placed, Read};
 use crate::lanes::state::{LaneRow, LanesState};
@@ -21,7 +22,6 @@ use crate::limits::{LANE_ACK_EVERY_TASKS, LANE_BUFFER_TASKS, LANE_RELOAD_AT};
 use crate::time::At;
 pub use looks::RankSeen;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 /// How many ready tasks of a rank are kept in memory, and at how few more are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,8 +44,8 @@ pub struct Desk {
     buffer: Buffer,
     lanes: BTreeMap<LaneNumber, DeskLane>,
     numbers: BTreeMap<String, LaneNumber>,
-    /// Where each task belongs that is out.
-    out: BTreeMap<TaskId, Seat>,
+    /// Where each task stands that is out.
+    out: BTreeMap<TaskId, Place>,
     /// Tasks that came back from whoever had them, and are not charged again.
     came_back: BTreeSet<TaskId>,
     woken: BTreeSet<LaneNumber>,
@@ -80,13 +80,6 @@ impl Default for Desk {
             room_at: None,
         }
     }
-}
-
-/// Where a task belongs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Seat {
-    pub(super) rank: RankName,
-    pub(super) key: Arc<str>,
 }
 
 #[derive(Debug)]
@@ -163,14 +156,14 @@ impl Desk {
     }
 
     /// Hands out the next task of a lane.
-    pub fn hand_out(&mut self, number: LaneNumber, now: At) -> Next {
+    pub fn hand_out(&mut self, number: LaneNumber, now: At) -> Next<Place> {
         let next = self.pick(number, now);
         let room_at = self.lanes.get(&number).and_then(|lane| lane.meters.next_due());
         self.room_at = self.room_at.into_iter().chain(room_at).min();
         next
     }
 
-    fn pick(&mut self, number: LaneNumber, now: At) -> Next {
+    fn pick(&mut self, number: LaneNumber, now: At) -> Next<Place> {
         let Some(lane) = self.lanes.get_mut(&number) else { return Next::Nothing };
         lane.is_being_read = false;
         if lane.row.is_paused {
@@ -202,12 +195,10 @@ impl Desk {
                 Next::Task(placed) => {
                     lane.meters.take(&placed.key, now);
                     lane.usage.count(&placed.key, now);
-                    let seat = Seat {
-                        rank: RankName { lane: number, priority: *priority },
-                        key: placed.key.clone(),
-                    };
-                    self.out.insert(placed.level.id, seat);
-                    return Next::Task(placed);
+                    let rank = RankName { lane: number, priority: *priority };
+                    let place = Place { rank, key: placed.key, level: placed.level };
+                    self.out.insert(place.level.id, place.clone());
+                    return Next::Task(place);
                 }
             }
         }
@@ -216,7 +207,12 @@ impl Desk {
 
     /// The tasks of a rank that are out.
     pub fn out_of(&self, name: RankName) -> BTreeSet<TaskId> {
-        self.out.iter().filter(|(_, seat)| seat.rank == name).map(|(id, _)| *id).collect()
+        self.out.iter().filter(|(_, place)| place.rank == name).map(|(id, _)| *id).collect()
+    }
+
+    /// Where a task stands that is out.
+    pub fn place_of(&self, id: TaskId) -> Option<&Place> {
+        self.out.get(&id)
     }
 
     /// Whether a task is out.
@@ -225,12 +221,12 @@ impl Desk {
     }
 
     /// A task is not out any more: its limits have room for another.
-    fn take_out(&mut self, id: TaskId) -> Option<Seat> {
-        let seat = self.out.remove(&id)?;
-        let lane = self.lanes.get_mut(&seat.rank.lane)?;
-        let free = lane.meters.give_back(&seat.key);
-        self.let_try(seat.rank.lane, &free);
-        Some(seat)
+    fn take_out(&mut self, id: TaskId) -> Option<Place> {
+        let place = self.out.remove(&id)?;
+        let lane = self.lanes.get_mut(&place.rank.lane)?;
+        let free = lane.meters.give_back(&place.key);
+        self.let_try(place.rank.lane, &free);
+        Some(place)
     }
 
     /// Those who were turned away may try again.
@@ -244,7 +240,7 @@ impl Desk {
 
     /// Takes a task back that nobody works on any more.
     pub fn put_back(&mut self, id: TaskId) {
-        let Some(Seat { rank, key }) = self.take_out(id) else { return };
+        let Some(Place { rank, key, .. }) = self.take_out(id) else { return };
         self.came_back.insert(id);
         let last_id = self.last_id;
         let Some(queue) = self.queue_mut(rank) else { return };
@@ -258,7 +254,8 @@ impl Desk {
         let Some(queue) = lane.ranks.get_mut(&name.priority) else { return };
         queue.hold(placed, &lane.row, self.last_id);
         lane.meters.count(&placed.key);
-        self.out.insert(placed.level.id, Seat { rank: name, key: placed.key.clone() });
+        let Placed { level, ref key, .. } = *placed;
+        self.out.insert(level.id, Place { rank: name, key: key.clone(), level });
     }
 
     /// Until tasks of an earlier leader must be over, limits of tasks in flight let nothing out.
@@ -324,6 +321,9 @@ impl Desk {
                 self.stirred.insert(QueueName::of_rank(*rank));
             }
             Effect::TaskMoved { rank, from, to, key, stride } => {
+                if let Some(place) = self.out.get_mut(&to.id) {
+                    place.level = *to;
+                }
                 let last_id = self.last_id;
                 let Some(queue) = self.queue_mut(*rank) else { return };
                 let placed = Placed { level: *to, key: (&**key).into(), stride: *stride };
@@ -333,7 +333,7 @@ impl Desk {
             Effect::TaskDelayed { until } => self.note_due(*until),
             Effect::TaskGone { task } => {
                 self.came_back.remove(task);
-                let Some(Seat { rank, key }) = self.take_out(*task) else { return };
+                let Some(Place { rank, key, .. }) = self.take_out(*task) else { return };
                 let last_id = self.last_id;
                 let Some(queue) = self.queue_mut(rank) else { return };
                 queue.forget(&key, *task, last_id);
@@ -363,8 +363,8 @@ impl Desk {
         });
         lane.row.clone_from(row);
         if lane.meters.limits() != &row.limits {
-            let out = self.out.values().filter(|seat| seat.rank.lane == number);
-            lane.meters.set(&row.limits, out.map(|seat| seat.key.clone()));
+            let out = self.out.values().filter(|place| place.rank.lane == number);
+            lane.meters.set(&row.limits, out.map(|place| place.key.clone()));
             lane.meters.hold(self.is_held);
             lane.ranks.values_mut().for_each(|queue| queue.unpark_all(self.last_id));
         }
@@ -469,9 +469,9 @@ impl Desk {
 
 /// What a lane, or a queue of it, gives next.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Next {
+pub enum Next<T> {
     /// This task, which is out from here on.
-    Task(Placed),
+    Task(T),
     /// Nothing.
     Nothing,
     /// It is not known yet.

@@ -21,7 +21,7 @@ use crate::lanes::desk::{Buffer, Next};
 use crate::lanes::levels::{Level, QueueName, RankName, is_tenant, tenant_of};
 use crate::lanes::meters::Meters;
 use crate::lanes::ranks::TenantRow;
-use crate::lanes::reader::Reader;
+use crate::lanes::reader::{Placed, Reader};
 use crate::lanes::state::LaneRow;
 use crate::lanes::tasks::TaskId;
 use crate::limits::{LANE_FLOW_BUFFER_TASKS, LANE_FLOW_RELOAD_AT, LANE_FLOWS_READ_AHEAD};
@@ -201,7 +201,7 @@ impl Queue {
     }
 
     /// Hands out the next task.
-    pub(super) fn pick(&mut self, it: &mut Picking<'_>) -> Next {
+    pub(super) fn pick(&mut self, it: &mut Picking<'_>) -> Next<Placed> {
         loop {
             match self.first(it) {
                 Some(First::Task(level, key)) => match it.meters.block(Some(&key), it.now) {
@@ -274,7 +274,7 @@ impl Queue {
         self.reader.is_at_end() || Some(level) <= self.reader.read_to()
     }
 
-    fn pick_of_flow(&mut self, level: Level, name: &Arc<str>, it: &mut Picking<'_>) -> Next {
+    fn pick_of_flow(&mut self, level: Level, name: &Arc<str>, it: &mut Picking<'_>) -> Next<Placed> {
         let flow = self.flows.get_mut(name).expect("whoever is in line is a flow");
         let picked = flow.queue.pick(it);
         match &picked {

@@ -393,7 +393,7 @@ impl Dispatcher {
         }
         let chunks = hand_outs.iter().map(|it| it.chunks.len() as u64).sum::<u64>();
         // Lanes count their own.
-        let of_submissions = hand_outs.iter().filter(|it| !it.is_of_task());
+        let of_submissions = hand_outs.iter().filter(|it| it.task.is_none());
         self.totals.handed_out += of_submissions.map(|it| it.chunks.len() as u64).sum::<u64>();
         match ask.asker {
             Asker::Session { session, request } => {

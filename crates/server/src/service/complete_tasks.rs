@@ -1,0 +1,64 @@
+//! The lanes room's verb complete: tasks that consumers say are done, many with one command.
+
+use super::Service;
+use super::complete::{settled_of, verdicts};
+use super::not_leading;
+use futures_util::FutureExt;
+use futures_util::future::{Either, ready};
+use windlass_api::frames::Verdict;
+use windlass_api::problem::Problem;
+use windlass_core::batch::tokens::AttemptToken;
+use windlass_core::entry::{Command, Settled};
+use windlass_core::ids::{ChunkIndex, ChunkName};
+use windlass_core::lanes::settle::CompleteTasks;
+use windlass_core::lanes::tasks::TaskId;
+use windlass_core::limits::TASKS_PER_COMPLETE_MAX;
+
+impl Service {
+    /// Reports tasks as done. A late report counts if it is the first; a token that was never handed out does not reach the log.
+    pub fn complete_tasks(
+        &self,
+        tasks: Vec<(TaskId, AttemptToken)>,
+    ) -> impl Future<Output = Result<Vec<Verdict>, Problem>> + Send + use<> {
+        let Ok(key) = self.token_key() else { return Either::Left(ready(Err(not_leading()))) };
+        let name = |task| ChunkName { submission: task, chunk: ChunkIndex(0) };
+        let is_genuine = |(task, token): &(TaskId, AttemptToken)| {
+            token.attempt.is_of_task() && token.is_of(&key, name(*task))
+        };
+        let decided: Vec<Option<Verdict>> =
+            tasks.iter().map(|it| (!is_genuine(it)).then_some(Verdict::TokenInvalid)).collect();
+        let genuine = tasks.iter().zip(&decided).filter(|(_, decided)| decided.is_none());
+        let settled = self.settle_tasks(genuine.map(|((task, _), _)| *task).collect());
+        Either::Right(async move { Ok(verdicts(settled.await?, decided)) })
+    }
+
+    /// What becomes of tasks that were handed out and are done, in their order.
+    pub(super) fn settle_tasks(
+        &self,
+        tasks: Vec<TaskId>,
+    ) -> impl Future<Output = Result<Vec<Settled>, Problem>> + Send + use<> {
+        let parts = || tasks.chunks(TASKS_PER_COMPLETE_MAX);
+        let placed = self.dispatcher().look_at_lanes(|desk, _| {
+            parts().map(|part| CompleteTasks::of(part.iter().map(|id| (*id, desk.place_of(*id))))).collect()
+        });
+        let placed: Vec<(CompleteTasks, Vec<usize>)> = placed.unwrap_or_else(|| {
+            parts().map(|part| CompleteTasks::of(part.iter().map(|id| (*id, None)))).collect()
+        });
+        let (commands, orders): (Vec<Command>, Vec<Vec<usize>>) =
+            placed.into_iter().map(|(command, order)| (Command::CompleteTasks(command), order)).unzip();
+        let outcomes = match <[Command; 1]>::try_from(commands) {
+            Ok([command]) => Either::Left(self.propose(command).map(|outcome| vec![outcome])),
+            Err(commands) => Either::Right(self.propose_all(commands)),
+        };
+        async move {
+            let mut settled = Vec::with_capacity(tasks.len());
+            for (outcome, order) in outcomes.await.into_iter().zip(orders) {
+                let of_part = settled_of(outcome?)?;
+                let first = settled.len();
+                settled.resize(first + of_part.len(), Settled::AlreadyDone);
+                order.into_iter().zip(of_part).for_each(|(nth, it)| settled[first + nth] = it);
+            }
+            Ok(settled)
+        }
+    }
+}
