@@ -215,7 +215,7 @@ pub const TASKS_PER_ADD_MAX: usize = 1_000;
 /// Tasks that one command reports as done: as many as one adds. More are put into several.
 pub const TASKS_PER_COMPLETE_MAX: usize = TASKS_PER_ADD_MAX;
 
-/// A payload up to here stands in its task's own row; larger ones would make every look at the task dear.
+/// A payload up to here stands beside its task's level; larger ones would make every look at the next tasks dear.
 pub const TASK_PAYLOAD_IN_ROW_BYTES_MAX: usize = 1_024;
 
 /// Ready tasks of one rank in memory (the seed's Bt).

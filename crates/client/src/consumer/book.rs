@@ -287,7 +287,9 @@ impl Book {
         for verdict in verdicts {
             let count = match (&frame, verdict) {
                 (ClientFrame::Release { .. }, _) => &mut self.tally.released,
-                (ClientFrame::Complete { .. } | ClientFrame::CompleteTasks { .. }, Verdict::Accepted) => &mut self.tally.completed,
+                (ClientFrame::Complete { .. } | ClientFrame::CompleteTasks { .. }, Verdict::Accepted) => {
+                    &mut self.tally.completed
+                }
                 (ClientFrame::Fail { .. }, Verdict::Accepted) => &mut self.tally.failed,
                 _ => &mut self.tally.late,
             };

@@ -5,10 +5,10 @@
 use super::acks::levels_above;
 use super::desk::Desk;
 use super::levels::{Level, QueueName, RankName, is_tenant, tenant_of};
+use super::places::{PlaceRow, key_of_key_level, row_in_queue};
 use super::queue::Queue;
 use super::ranks::Rank;
 use super::shares::{KeyRow, Shares};
-use super::places::{PlaceRow, key_of_key_level, row_in_queue};
 use super::state::LanesState;
 use super::tasks::{PayloadRef, Standing, Task, TaskId};
 use super::{delayed, settle};
@@ -172,14 +172,20 @@ fn check_payloads(tables: &dyn Tables, tasks: &Tasks) {
                 let row = tables.get(table, &row_key).expect("a task with a level has its row in a queue");
                 let row = PlaceRow::from_row(table, &row_key, &row);
                 assert_eq!(row.key, task.key, "the row of task {id} in its queue names its key");
-                assert_eq!(row.stride > 0, task.failures == 0, "task {id} is charged for its first attempt only");
+                assert_eq!(
+                    row.stride > 0,
+                    task.failures == 0,
+                    "task {id} is charged for its first attempt only"
+                );
                 row.payload.map(PayloadRef::to_owned)
             }
             Standing::Delayed { .. } | Standing::Dead => None,
         };
         assert!(beside.is_none() || task.payload.is_none(), "the payload of task {id} is kept once");
         match beside.as_ref().or(task.payload.as_ref()) {
-            Some(small) => assert!(small.bytes() <= TASK_PAYLOAD_IN_ROW_BYTES_MAX, "a large payload is kept apart"),
+            Some(small) => {
+                assert!(small.bytes() <= TASK_PAYLOAD_IN_ROW_BYTES_MAX, "a large payload is kept apart")
+            }
             None => apart.push(id.key().to_vec()),
         }
     }

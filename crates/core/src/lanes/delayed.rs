@@ -66,7 +66,15 @@ pub(crate) fn release(state: &mut LanesState, tables: &mut dyn Tables, at: At) -
         task.standing = Standing::Waiting { pass: charge.pass };
         let beside = task.payload.take();
         put_task(tables, *id, &task);
-        effects.push(place(state, tables, name, &task.key, *id, charge, beside.as_ref().map(Payload::as_ref)));
+        effects.push(place(
+            state,
+            tables,
+            name,
+            &task.key,
+            *id,
+            charge,
+            beside.as_ref().map(Payload::as_ref),
+        ));
     }
     effects.extend(next_due(tables).map(|until| Effect::TaskDelayed { until }));
     Applied { outcome: Outcome::TasksReleased { tasks: due.len() as u64 }, effects }

@@ -234,15 +234,21 @@ impl Reader {
         if let Some(read) = &mut self.read {
             read.gone.insert(level);
         }
-        self.ready.remove(&level);
-        self.forget(level.id);
+        // Mostly it is out, and then it is not ready.
+        if !self.take_out(level.id) {
+            self.ready.remove(&level);
+        }
     }
 
     /// A task is not out any more, whatever became of it.
     pub fn forget(&mut self, id: TaskId) {
-        if let Some(out) = self.out.remove(&id) {
-            self.out_levels.remove(&out.level);
-        }
+        self.take_out(id);
+    }
+
+    /// False if it was not out.
+    fn take_out(&mut self, id: TaskId) -> bool {
+        let out = self.out.remove(&id);
+        out.is_some_and(|out| self.out_levels.remove(&out.level))
     }
 
     /// A task has another place.

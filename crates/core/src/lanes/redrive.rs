@@ -46,7 +46,15 @@ pub(crate) fn redrive(state: &mut LanesState, tables: &mut dyn Tables, it: &Redr
         (task.standing, task.failures) = (Standing::Waiting { pass: charge.pass }, 0);
         let beside = task.payload.take();
         put_task(tables, *id, &task);
-        effects.push(place(state, tables, name, &task.key, *id, charge, beside.as_ref().map(Payload::as_ref)));
+        effects.push(place(
+            state,
+            tables,
+            name,
+            &task.key,
+            *id,
+            charge,
+            beside.as_ref().map(Payload::as_ref),
+        ));
     }
     Applied { outcome: Outcome::Redriven { tasks: effects.len() as u64 }, effects }
 }

@@ -65,9 +65,12 @@ pub struct PlacedTasks {
 
 impl CompleteTasks {
     /// The report of some tasks, each with its place if that is known, and for each answer which task it is about.
-    pub fn of<'p>(tasks: impl IntoIterator<Item = (TaskId, Option<&'p Place>)>) -> (CompleteTasks, Vec<usize>) {
+    pub fn of<'p>(
+        tasks: impl IntoIterator<Item = (TaskId, Option<&'p Place>)>,
+    ) -> (CompleteTasks, Vec<usize>) {
         let mut command = CompleteTasks::default();
-        let (mut queues, mut of_placed, mut of_others) = (BTreeMap::new(), Vec::<Vec<usize>>::new(), Vec::new());
+        let (mut queues, mut of_placed, mut of_others) =
+            (BTreeMap::new(), Vec::<Vec<usize>>::new(), Vec::new());
         let mut last: Option<(QueueName, usize)> = None;
         for (nth, (id, place)) in tasks.into_iter().enumerate() {
             let Some(place) = place else {
@@ -110,11 +113,7 @@ impl CompleteTasks {
 
 /// Applies a report of many tasks; they are answered in their order, those whose places are known first. The doors let only genuine tokens
 /// through, so a task that is not there was done before.
-pub(crate) fn complete_tasks(
-    state: &mut LanesState,
-    tables: &mut dyn Tables,
-    it: &CompleteTasks,
-) -> Applied {
+pub(crate) fn complete_tasks(state: &mut LanesState, tables: &mut dyn Tables, it: &CompleteTasks) -> Applied {
     let (mut settled, mut effects) = (Vec::with_capacity(it.len()), Vec::with_capacity(it.len()));
     for of_queue in &it.placed {
         let rank = RankName { lane: of_queue.lane, priority: of_queue.priority };

@@ -6,8 +6,8 @@ use windlass_core::audit;
 use windlass_core::entry::{Command, Complete, Done, Fail, FailedAttempt, Lead, Outcome, Output, Settled};
 use windlass_core::ids::{Attempt, ChunkIndex, Epoch, Shard};
 use windlass_core::lanes::levels::{LaneNumber, Level, Weight};
-use windlass_core::lanes::listing;
 use windlass_core::lanes::limiting::{Limit, LimitLane, Rate, Scope, SetLimit};
+use windlass_core::lanes::listing;
 use windlass_core::lanes::open::SetLane;
 use windlass_core::lanes::relevel::{Phase, Relevel, RelevelFrom, Releveled};
 use windlass_core::lanes::settle::{CompleteTasks, PlacedTasks};
@@ -68,12 +68,19 @@ fn a_machine_opens_the_rows_of_old_and_their_tasks_go_on() {
         tenant: tenant.map(str::to_owned),
         levels: vec![level(id)],
     };
-    let report = CompleteTasks { placed: vec![placed(None, tasks[1]), placed(Some("acme/"), tasks[2])], others: vec![] };
+    let report = CompleteTasks {
+        placed: vec![placed(None, tasks[1]), placed(Some("acme/"), tasks[2])],
+        others: vec![],
+    };
     let settled = machine.apply(entry(91, Command::CompleteTasks(report))).outcome;
     assert_eq!(settled, Outcome::Settled(vec![Settled::Accepted; 2]));
     machine.flush();
     audit::check(&machine);
-    assert_eq!(payload(&machine, tasks[0]), Some(Payload::Object("inputs/1".into())), "while it waits for its retry");
+    assert_eq!(
+        payload(&machine, tasks[0]),
+        Some(Payload::Object("inputs/1".into())),
+        "while it waits for its retry"
+    );
 }
 
 pub(crate) fn full_set_lane() -> SetLane {
@@ -135,7 +142,10 @@ pub(crate) fn full_complete_tasks(level: Level) -> Command {
         tenant: tenant.map(str::to_owned),
         levels: vec![level, Level { pass: 0, id: TaskId::first() }],
     };
-    Command::CompleteTasks(CompleteTasks { placed: vec![of(None), of(Some("acme/"))], others: vec![level.id] })
+    Command::CompleteTasks(CompleteTasks {
+        placed: vec![of(None), of(Some("acme/"))],
+        others: vec![level.id],
+    })
 }
 
 pub(crate) const fn full_releveled() -> Releveled {

@@ -84,7 +84,8 @@ impl Model {
             }
             Command::CompleteTasks(it) => {
                 let mut effects = Vec::new();
-                let placed = it.placed.iter().flat_map(|of_queue| of_queue.levels.iter().map(|level| level.id));
+                let placed =
+                    it.placed.iter().flat_map(|of_queue| of_queue.levels.iter().map(|level| level.id));
                 let all = placed.chain(it.others.iter().copied());
                 let settled = all.map(|id| self.complete(id, &mut effects)).collect();
                 Applied { outcome: Outcome::Settled(settled), effects }

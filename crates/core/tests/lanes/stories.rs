@@ -387,7 +387,10 @@ fn a_small_payload_goes_with_its_task_from_place_to_place() {
     let added = leader.add(vec![of("a"), of("acme/bob")]);
     let payloads = |leader: &Leader| {
         let row = |table, key: &[u8]| leader.machine.tables().get(table, key);
-        added.iter().map(|id| listing::task_and_payload(*id, row).map(|(_, payload)| payload)).collect::<Vec<_>>()
+        added
+            .iter()
+            .map(|id| listing::task_and_payload(*id, row).map(|(_, payload)| payload))
+            .collect::<Vec<_>>()
     };
     let kept = vec![Some(small.clone()); 2];
     assert_eq!(payloads(&leader), kept, "while it is delayed");
@@ -402,7 +405,10 @@ fn a_small_payload_goes_with_its_task_from_place_to_place() {
     let held = leader.all();
     let (report, _) = leader.complete_all(&held);
     leader.apply(Command::CompleteTasks(report));
-    assert_eq!([leader.rows(Table::Tasks), leader.rows(Table::Levels), leader.rows(Table::KeyLevels)], [0; 3]);
+    assert_eq!(
+        [leader.rows(Table::Tasks), leader.rows(Table::Levels), leader.rows(Table::KeyLevels)],
+        [0; 3]
+    );
 }
 
 #[test]
@@ -415,7 +421,10 @@ fn many_tasks_are_done_by_one_report_wherever_they_stand_by_then() {
     tasks[4].priority = 1;
     let added = leader.add(tasks);
     let held = leader.all();
-    assert_eq!(held.iter().map(|it| it.id).collect::<std::collections::BTreeSet<_>>(), added.iter().copied().collect());
+    assert_eq!(
+        held.iter().map(|it| it.id).collect::<std::collections::BTreeSet<_>>(),
+        added.iter().copied().collect()
+    );
 
     let (report, order) = leader.complete_all(&held);
     assert_eq!((report.placed.len(), report.others.len()), (3, 0), "of two priorities and a tenant");
@@ -435,7 +444,10 @@ fn many_tasks_are_done_by_one_report_wherever_they_stand_by_then() {
     assert_eq!(settled(leader.apply(Command::CompleteTasks(moved)).outcome), expected);
     assert_eq!(leader.rows(Table::Payloads), 0);
     assert_eq!(settled(leader.apply(Command::CompleteTasks(report)).outcome), [Settled::AlreadyDone; 5]);
-    assert_eq!(leader.apply(Command::CompleteTasks(CompleteTasks::default())).outcome, Outcome::Settled(Vec::new()));
+    assert_eq!(
+        leader.apply(Command::CompleteTasks(CompleteTasks::default())).outcome,
+        Outcome::Settled(Vec::new())
+    );
 }
 
 #[test]

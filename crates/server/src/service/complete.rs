@@ -83,7 +83,9 @@ impl Service {
             match settled_tasks.transpose() {
                 Ok(settled) => {
                     let of_tasks = tasks.into_iter().zip(settled.unwrap_or_default());
-                    answers.extend(of_tasks.map(|((at, it), settled)| (at, Ok(verdicts(vec![settled], it.decided)))));
+                    answers.extend(
+                        of_tasks.map(|((at, it), settled)| (at, Ok(verdicts(vec![settled], it.decided)))),
+                    );
                 }
                 Err(problem) => answers.extend(tasks.into_iter().map(|(at, _)| (at, Err(problem.clone())))),
             }

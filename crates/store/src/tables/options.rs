@@ -8,19 +8,24 @@ use windlass_core::tables::Table;
 
 /// A table's file; its first level, with which a flush of scattered keys is merged, is four of them.
 const TABLE_FILE_BYTES: u64 = 16 << 20;
+/// Flushes of a table that wait before they are merged with what is there.
+const FLUSHES_MERGED: u8 = 4;
+/// The same for the tables of a lane's backlog. What is done is a flush of rows that take others away, and each merge reads and writes
+/// anew all that lies between their keys: so there are fewer of them. A look at the backlog walks along so many more files.
+const FLUSHES_OF_BACKLOG_MERGED: u8 = 12;
 
 /// How a table is kept.
 pub(crate) fn options_of(table: Table) -> KeyspaceCreateOptions {
-    let options = KeyspaceCreateOptions::default()
-        .max_memtable_size(u64::MAX)
-        .compaction_strategy(Arc::new(Leveled::default().with_table_target_size(TABLE_FILE_BYTES)));
+    let options = KeyspaceCreateOptions::default().max_memtable_size(u64::MAX);
+    let of_backlog = matches!(table, Table::Levels | Table::KeyLevels | Table::Tasks | Table::Payloads);
+    let options = merged_after(options, if of_backlog { FLUSHES_OF_BACKLOG_MERGED } else { FLUSHES_MERGED });
     match table {
         // These are only scanned, so that filters, which tell that a row is not there, would be of no use.
         Table::Levels | Table::KeyLevels | Table::DelayedTasks | Table::DeadTasks => {
-            read_as_needed(options).filter_policy(FilterPolicy::disabled()).compaction_strategy(Arc::new(Leveled::default().with_l0_threshold(12).with_table_target_size(TABLE_FILE_BYTES / 3)))
+            read_as_needed(options).filter_policy(FilterPolicy::disabled())
         }
         // Whoever looks for one of these mostly finds it.
-        Table::Tasks | Table::Payloads => read_as_needed(options).expect_point_read_hits(true).compaction_strategy(Arc::new(Leveled::default().with_l0_threshold(12).with_table_target_size(TABLE_FILE_BYTES / 3))),
+        Table::Tasks | Table::Payloads => read_as_needed(options).expect_point_read_hits(true),
         Table::Abouts => found_at_once(options).expect_point_read_hits(true),
         // A commit of a billion entries is staged here first.
         Table::Staged | Table::Garbage => read_as_needed(options),
@@ -47,6 +52,13 @@ pub(crate) fn options_of(table: Table) -> KeyspaceCreateOptions {
         | Table::DroppedAreas
         | Table::Generated => found_at_once(options),
     }
+}
+
+/// Flushes are merged with the first level when there are so many, whose size is the same whatever their number.
+fn merged_after(options: KeyspaceCreateOptions, flushes: u8) -> KeyspaceCreateOptions {
+    let file_bytes = TABLE_FILE_BYTES * u64::from(FLUSHES_MERGED) / u64::from(flushes);
+    let leveled = Leveled::default().with_l0_threshold(flushes).with_table_target_size(file_bytes);
+    options.compaction_strategy(Arc::new(leveled))
 }
 
 /// A look at a row that is in no cache reads one block: where it is is known without another.

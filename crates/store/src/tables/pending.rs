@@ -18,7 +18,8 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
-/// So many rows are written as one batch, or a few more: some milliseconds of work, in which the Scribe cannot give way.
+/// So many rows are written as one batch, or more: some milliseconds of work, in which the Scribe cannot give way. A commit of many
+/// tasks has as many by itself, and then is not put among others first.
 const WRITE_ROWS: usize = 8_192;
 /// The same in bytes.
 const WRITE_BYTES: usize = 4 << 20;
