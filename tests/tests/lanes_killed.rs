@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tempfile::TempDir;
-use windlass_client::frames::{ClientFrame, DoneChunk, ServerFrame, Verdict};
+use windlass_client::frames::{ClientFrame, DoneChunk, ServerFrame, Verdict, WorkTask};
 use windlass_client::lanes::TaskRequest;
 use windlass_client::{Blob, Client, ConsumeSocket, Output, SubmissionId};
 use windlass_core::seeded::Seeded;
@@ -120,8 +120,26 @@ async fn converse(client: &Client, acknowledged: &Acknowledged, nth: u64) -> Opt
         let strategy = format!("\"Lane({LANE})\"");
         socket.send(&ClientFrame::Reserve { request, max: 4, strategy, after_reports: false }).await.ok()?;
         let Some(ServerFrame::Work { work, .. }) = socket.receive().await.ok()? else { return None };
-        for it in work {
+        for it in &work {
             look(acknowledged, it.submission, it.payload.as_deref().map_or(&[][..], Vec::as_slice));
+        }
+        // All by one report, or each by its own.
+        if nth % 2 == 0 {
+            let tasks: Vec<WorkTask> =
+                work.iter().map(|it| WorkTask::new(it.submission, it.chunks[0])).collect();
+            socket.send(&ClientFrame::CompleteTasks { request, tasks }).await.ok()?;
+            let Some(ServerFrame::Settled { verdicts, .. }) = socket.receive().await.ok()? else {
+                return None;
+            };
+            assert_eq!(verdicts.len(), work.len());
+            assert!(
+                verdicts.iter().all(|it| matches!(it, Verdict::Accepted | Verdict::AlreadyDone)),
+                "tasks were handed out, yet their completions are {verdicts:?}"
+            );
+            acknowledged.done.lock().unwrap().extend(work.iter().map(|it| it.submission));
+            continue;
+        }
+        for it in work {
             let done = it.chunks.iter().map(|chunk| DoneChunk {
                 chunk: *chunk,
                 output: Output::Nothing,

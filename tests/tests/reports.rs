@@ -4,7 +4,7 @@
 
 use serde_json::json;
 use std::collections::BTreeMap;
-use windlass_client::frames::{ClientFrame, DoneChunk, FailedChunk, ServerFrame, Verdict, WorkOf};
+use windlass_client::frames::{ClientFrame, DoneChunk, FailedChunk, ServerFrame, Verdict, WorkOf, WorkTask};
 use windlass_client::{Blob, Client, ConsumeSocket, Output, SubmitRequest};
 use windlass_tests::here::Here;
 use windlass_tests::lanes::{add, create, until};
@@ -98,6 +98,79 @@ async fn reports_that_come_together_are_each_answered_as_if_they_had_come_alone(
         (&json!(588), &json!(6), &json!(7)),
         "{lane}"
     );
+}
+
+#[tokio::test]
+async fn one_frame_reports_many_tasks_and_says_of_each_what_became_of_it() {
+    const TASKS: usize = 2_500;
+    let server = Here::start(|_| {}).await;
+    for lane in ["jobs", "mail"] {
+        create(&server, lane).await;
+    }
+    for nth in 0..TASKS as u64 / 500 {
+        let key = |at: u64| ["a", "acme/bob", "acme/eve", "b"][(at % 4) as usize];
+        let large = "x".repeat(2_000);
+        let payload = |at: u64| if at == 7 { &large[..] } else { "x" };
+        let tasks: Vec<_> =
+            (0..500).map(|at| json!({"key": key(at), "payload": payload(at), "priority": nth % 2})).collect();
+        add(&server, "jobs", json!(tasks)).await;
+    }
+    add(&server, "mail", json!([{"key": "c"}, {"key": "d"}])).await;
+    let submitted = server.post("/v1/submissions", &json!({"chunks": 1})).await;
+    assert_eq!(submitted.status, 201, "{submitted:?}");
+
+    let mut socket = connect(&server).await;
+    let mut works = Vec::new();
+    for (request, strategy) in [(1, "Lane(jobs)"), (2, "Lane(mail)"), (3, "OldestFirst")] {
+        socket.send(&reserve(request, TASKS as u32, strategy, false)).await.unwrap();
+        works.extend(work(&mut socket).await);
+    }
+    assert_eq!(works.len(), TASKS + 3);
+    let mut tasks: Vec<WorkTask> =
+        works.iter().map(|it| WorkTask::new(it.submission, it.chunks[0])).collect();
+    let mut expected = vec![Verdict::Accepted; TASKS + 2];
+    // A chunk is no task, and a token of one task is none of another.
+    expected.push(Verdict::TokenInvalid);
+    tasks[40].proof ^= 1;
+    expected[40] = Verdict::TokenInvalid;
+    // Reported once before, and once more in the same frame.
+    socket.send(&done(4, &works[41], Output::Nothing)).await.unwrap();
+    expected[41] = Verdict::AlreadyDone;
+    tasks.push(tasks[42]);
+    expected.push(Verdict::AlreadyDone);
+    // Given back, but done all the same.
+    let chunks = vec![works[43].chunks[0]];
+    socket
+        .send(&ClientFrame::Release { request: 5, submission: works[43].submission, chunks })
+        .await
+        .unwrap();
+    for _ in 0..2 {
+        assert!(matches!(socket.receive().await.unwrap(), Some(ServerFrame::Settled { .. })));
+    }
+    socket.feed(&ClientFrame::CompleteTasks { request: 6, tasks: tasks.clone() }).await.unwrap();
+    socket.feed(&ClientFrame::CompleteTasks { request: 7, tasks: Vec::new() }).await.unwrap();
+    let too_many = vec![tasks[0]; 16_385];
+    socket.feed(&ClientFrame::CompleteTasks { request: 8, tasks: too_many }).await.unwrap();
+    socket.flush().await.unwrap();
+
+    let mut answered = BTreeMap::new();
+    while answered.len() < 3 {
+        match socket.receive().await.unwrap() {
+            Some(ServerFrame::Settled { request, verdicts }) => {
+                answered.insert(request, verdicts);
+            }
+            Some(ServerFrame::Refused { request: 8, code, detail, .. }) => {
+                assert_eq!(code, "invalid_request");
+                assert!(detail.contains("at most 16384"), "{detail}");
+                answered.insert(8, Vec::new());
+            }
+            other => panic!("answers were expected, not {other:?}"),
+        }
+    }
+    assert_eq!(answered[&6], expected);
+    assert_eq!(answered[&7], []);
+    let lane = server.get("/v1/lanes/jobs").await.json;
+    assert_eq!((&lane["done"], &lane["waiting"]), (&json!(TASKS - 1), &json!(1)), "{lane}");
 }
 
 #[tokio::test]

@@ -444,6 +444,15 @@ mod tests {
         let without_the_last_field = b"\x82\x02\x83\x07\x18\x64\x68\"Random\"";
         assert_eq!(decode::<ClientFrame>(without_the_last_field).unwrap(), reserve);
         assert_eq!(encode(&ClientFrame::Heartbeat {}), [0x82, 0x05, 0x80]);
+        let task = SubmissionId::from_u64(0x0548_23ee_7080_0000).unwrap();
+        let attempt = Attempt::of_task(Epoch(1), 0);
+        let token = AttemptToken { attempt, proof: 7 };
+        let tasks = vec![WorkTask::new(task, WorkChunk::new(ChunkIndex(0), token))];
+        assert_eq!(tasks[0].chunk().token(), token);
+        let bytes = encode(&ClientFrame::CompleteTasks { request: 6, tasks });
+        let documented =
+            b"\x82\x09\x82\x06\x81\x84\x1b\x05\x48\x23\xee\x70\x80\x00\x00\x01\x1b\x40\0\0\0\0\0\0\0\x07";
+        assert_eq!(bytes, documented);
     }
 
     #[test]

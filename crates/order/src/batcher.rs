@@ -304,6 +304,8 @@ mod tests {
     use windlass_core::batch::submissions::Submit;
     use windlass_core::entry::{EntryGroup, Lead, Sent};
     use windlass_core::ids::Shard;
+    use windlass_core::lanes::settle::CompleteTasks;
+    use windlass_core::lanes::tasks::TaskId;
     use windlass_core::time::At;
 
     #[test]
@@ -316,6 +318,11 @@ mod tests {
         assert_eq!(lens(&vec![submit(1); COMMANDS_TOGETHER_MAX + 1]), [COMMANDS_TOGETHER_MAX, 1]);
         assert_eq!(lens(&vec![submit(BYTES_TOGETHER_MAX / 3); 5]), [2, 2, 1]);
         assert_eq!(lens(&[submit(1), submit(2 * BYTES_TOGETHER_MAX), submit(1)]), [1, 1, 1]);
+        let others = |count| vec![TaskId::first(); count];
+        let complete =
+            |count| Command::CompleteTasks(CompleteTasks { placed: Vec::new(), others: others(count) });
+        let half = COMMANDS_TOGETHER_MAX / 2;
+        assert_eq!(lens(&[complete(half), complete(half), complete(0)]), [2, 1], "each counts for its tasks");
     }
 
     #[test]

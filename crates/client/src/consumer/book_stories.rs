@@ -104,6 +104,50 @@ fn reports_go_out_in_one_frame_for_each_submission_and_fate_without_waiting_for_
 }
 
 #[test]
+fn tasks_that_are_done_share_one_frame_unless_their_work_gave_something() {
+    let task = |number| {
+        let token = AttemptToken { attempt: Attempt::of_task(Epoch(1), 0), proof: number };
+        let name = ChunkName { submission: id(number), chunk: ChunkIndex(0) };
+        (WorkOf { chunks: vec![WorkChunk::new(name.chunk, token)], ..work_of(number, 0..0) }, (name, token))
+    };
+    let (works, keys): (Vec<WorkOf>, Vec<Key>) = (1..=5).map(task).unzip();
+    let reported = |nth: usize| WorkTask::new(works[nth].submission, works[nth].chunks[0]);
+    let mut book = book(5, 5);
+    book.reserve().unwrap();
+    book.work(1, false, works.clone());
+    while book.begin().is_some() {}
+    for nth in [0, 1, 4] {
+        book.end(keys[nth], Ok(Output::Nothing.into()));
+    }
+    book.end(keys[2], Ok(Output::Stored.into()));
+    book.end(keys[3], Err(Failure::new("broken")));
+    let done = vec![DoneChunk { chunk: works[2].chunks[0], output: Output::Stored, entries: None }];
+    let failed = vec![FailedChunk { chunk: works[3].chunks[0], reason: "broken".into() }];
+    let tasks = vec![reported(0), reported(1), reported(4)];
+    let frames = book.reports();
+    assert_eq!(
+        frames,
+        [
+            ClientFrame::Complete { request: 2, submission: id(3), done },
+            ClientFrame::Fail { request: 3, submission: id(4), failed },
+            ClientFrame::CompleteTasks { request: 4, tasks },
+        ]
+    );
+
+    let claimed: Vec<_> = book.reconnect().iter().map(|frame| (request_of(frame), keys_of(frame))).collect();
+    assert_eq!(claimed, (5..).zip(keys.iter().map(|key| vec![*key])).collect::<Vec<_>>());
+    for (request, _) in claimed {
+        book.settled(request, &[Verdict::Accepted]);
+    }
+    assert_eq!(book.reports(), frames, "what was not answered is said again");
+    book.settled(4, &[Verdict::Accepted, Verdict::AlreadyDone, Verdict::Accepted]);
+    assert_eq!(book.tally(), Tally { completed: 2, failed: 0, released: 0, late: 1 });
+    book.settled(2, &[Verdict::Accepted]);
+    book.settled(3, &[Verdict::Accepted]);
+    assert!(book.is_clear());
+}
+
+#[test]
 fn large_outputs_are_spread_over_several_frames() {
     let mut book = book(100, 200);
     book.reserve().unwrap();

@@ -6,7 +6,7 @@
 
 use super::levels::RankName;
 use super::state::{self, LanesState, put_task};
-use super::tasks::{Payload, Standing, Task, TaskId};
+use super::tasks::{Standing, Task, TaskId};
 use super::writer::place;
 use crate::entry::{Applied, Effect, Outcome};
 use crate::limits::TASKS_DUE_PER_COMMAND_MAX;
@@ -27,12 +27,13 @@ pub(super) fn delay(
     state: &mut LanesState,
     tables: &mut dyn Tables,
     id: TaskId,
-    task: &Task,
+    mut task: Task,
     until: At,
 ) -> Effect {
+    task.standing = Standing::Delayed { until };
     let name = RankName { lane: task.lane, priority: task.priority };
     tables.put(Table::DelayedTasks, &key(until, id), Vec::new());
-    put_task(tables, id, task);
+    put_task(tables, id, &task);
     state.count(name, |row| row.delayed += 1);
     Effect::TaskDelayed { until }
 }
@@ -54,7 +55,7 @@ pub(crate) fn release(state: &mut LanesState, tables: &mut dyn Tables, at: At) -
         .collect();
     let mut effects = Vec::with_capacity(due.len() + 1);
     for id in &due {
-        let mut task = state::task(tables, *id).expect("a delayed task has its row");
+        let task = state::task(tables, *id).expect("a delayed task has its row");
         let Standing::Delayed { until } = task.standing else { panic!("task {id} is delayed") };
         let name = RankName { lane: task.lane, priority: task.priority };
         tables.delete(Table::DelayedTasks, &key(until, *id));
@@ -63,18 +64,7 @@ pub(crate) fn release(state: &mut LanesState, tables: &mut dyn Tables, at: At) -
             0 => state.charge(name, &task.key, task.weight),
             _ => state.charge_nothing(name, &task.key),
         };
-        task.standing = Standing::Waiting { pass: charge.pass };
-        let beside = task.payload.take();
-        put_task(tables, *id, &task);
-        effects.push(place(
-            state,
-            tables,
-            name,
-            &task.key,
-            *id,
-            charge,
-            beside.as_ref().map(Payload::as_ref),
-        ));
+        effects.push(place(state, tables, *id, task, charge));
     }
     effects.extend(next_due(tables).map(|until| Effect::TaskDelayed { until }));
     Applied { outcome: Outcome::TasksReleased { tasks: due.len() as u64 }, effects }

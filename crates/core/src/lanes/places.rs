@@ -69,17 +69,13 @@ impl<'a> PlaceRow<'a> {
     }
 }
 
-/// What of a new task's payload goes beside its level. A large one is written into a row of its own.
-pub(super) fn set_apart<'p>(
-    tables: &mut dyn Tables,
-    id: TaskId,
-    payload: &'p Payload,
-) -> Option<PayloadRef<'p>> {
-    if payload.bytes() > TASK_PAYLOAD_IN_ROW_BYTES_MAX {
-        tables.put(Table::Payloads, &id.key(), rows::encode(payload));
-        return None;
+/// The payload of a new task if it is small; a large one is written into a row of its own.
+pub(super) fn set_apart(tables: &mut dyn Tables, id: TaskId, payload: &Payload) -> Option<Payload> {
+    if payload.bytes() <= TASK_PAYLOAD_IN_ROW_BYTES_MAX {
+        return Some(payload.clone());
     }
-    Some(payload.as_ref())
+    tables.put(Table::Payloads, &id.key(), rows::encode(payload));
+    None
 }
 
 /// Writes the rows of a place.

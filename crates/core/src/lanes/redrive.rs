@@ -2,8 +2,8 @@
 
 use super::levels::RankName;
 use super::settle::key_of_dead;
-use super::state::{self, LanesState, put_task};
-use super::tasks::{Payload, Standing, TaskId};
+use super::state::{self, LanesState};
+use super::tasks::{Standing, TaskId};
 use super::writer::place;
 use crate::entry::{Applied, Outcome, Refusal};
 use crate::limits::TASKS_PER_ADD_MAX;
@@ -43,18 +43,8 @@ pub(crate) fn redrive(state: &mut LanesState, tables: &mut dyn Tables, it: &Redr
         tables.delete(Table::DeadTasks, &key_of_dead(number, *id));
         state.count(name, |row| row.dead -= 1);
         let charge = state.charge(name, &task.key, task.weight);
-        (task.standing, task.failures) = (Standing::Waiting { pass: charge.pass }, 0);
-        let beside = task.payload.take();
-        put_task(tables, *id, &task);
-        effects.push(place(
-            state,
-            tables,
-            name,
-            &task.key,
-            *id,
-            charge,
-            beside.as_ref().map(Payload::as_ref),
-        ));
+        task.failures = 0;
+        effects.push(place(state, tables, *id, task, charge));
     }
     Applied { outcome: Outcome::Redriven { tasks: effects.len() as u64 }, effects }
 }

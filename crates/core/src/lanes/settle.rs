@@ -268,8 +268,7 @@ fn fail_one(
         state.count(name, |row| row.dead += 1);
     } else {
         let until = task.retry_at(at);
-        task.standing = Standing::Delayed { until };
-        effects.push(delayed::delay(state, tables, id, &task, until));
+        effects.push(delayed::delay(state, tables, id, task, until));
     }
     Settled::Accepted
 }

@@ -12,7 +12,7 @@ use super::delayed;
 use super::levels::{Level, RankName};
 use super::places::set_apart;
 use super::state::{Charge, LanesState, put_task};
-use super::tasks::{AddTasks, NewTask, PayloadRef, Standing, Task, TaskId};
+use super::tasks::{AddTasks, NewTask, Payload, Standing, Task, TaskId};
 use crate::entry::{Applied, Effect, Outcome, Refusal};
 use crate::limits::LANE_TASKS_MAX;
 use crate::tables::Tables;
@@ -48,17 +48,12 @@ pub(crate) fn add(
         let id = next_id();
         let name = RankName { lane, priority: new.priority };
         state.count(name, |row| row.added += 1);
+        let task = Task { payload: set_apart(tables, id, &new.payload), ..task_of(new, name, at) };
         effects.push(match new.due_at(at) {
-            until if until > at => {
-                let task = task_of(new, name, at, Standing::Delayed { until });
-                let payload = set_apart(tables, id, &new.payload).map(PayloadRef::to_owned);
-                delayed::delay(state, tables, id, &Task { payload, ..task }, until)
-            }
+            until if until > at => delayed::delay(state, tables, id, task, until),
             _ => {
                 let charge = state.charge(name, &new.key, new.weight);
-                put_task(tables, id, &task_of(new, name, at, Standing::Waiting { pass: charge.pass }));
-                let beside = set_apart(tables, id, &new.payload);
-                place(state, tables, name, &new.key, id, charge, beside)
+                place(state, tables, id, task, charge)
             }
         });
         ids.push(id);
@@ -66,31 +61,33 @@ pub(crate) fn add(
     Applied { outcome: Outcome::TasksAdded { tasks: ids.into_iter().collect() }, effects }
 }
 
-/// Puts a task into its place, and says so.
+/// Gives a task that has no level its place, and says so.
 pub(super) fn place(
     state: &mut LanesState,
     tables: &mut dyn Tables,
-    name: RankName,
-    key: &str,
     id: TaskId,
+    mut task: Task,
     Charge { pass, stride }: Charge,
-    beside: Option<PayloadRef<'_>>,
 ) -> Effect {
-    let level = Level { pass, id };
-    state.place(tables, name, key, level, stride, beside);
+    let (name, level) = (RankName { lane: task.lane, priority: task.priority }, Level { pass, id });
+    task.standing = Standing::Waiting { pass };
+    let beside = task.payload.take();
+    put_task(tables, id, &task);
+    let key = &task.key;
+    state.place(tables, name, key, level, stride, beside.as_ref().map(Payload::as_ref));
     let rank = state.rank(name).expect("it has just got a task");
     assert!(rank.acked_around(key) < Some(level), "a new task's level lies above the ack level");
-    Effect::TaskPlaced { rank: name, level, key: key.into(), stride, times: rank.times(key) }
+    Effect::TaskPlaced { rank: name, level, key: key.as_str().into(), stride, times: rank.times(key) }
 }
 
-/// The row of a new task, without its payload.
-fn task_of(new: &NewTask, name: RankName, at: At, standing: Standing) -> Task {
+/// A new task, without its payload. Where it stands is said by whoever puts it there.
+fn task_of(new: &NewTask, name: RankName, at: At) -> Task {
     Task {
         lane: name.lane,
         priority: name.priority,
         key: new.key.clone(),
         weight: new.weight,
-        standing,
+        standing: Standing::Delayed { until: at },
         added_at: at,
         attempts_max: new.attempts_max,
         retry_delay_ms: new.retry_delay_ms,

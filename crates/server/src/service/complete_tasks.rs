@@ -6,13 +6,13 @@ use super::not_leading;
 use futures_util::FutureExt;
 use futures_util::future::{Either, ready};
 use windlass_api::frames::Verdict;
-use windlass_api::problem::Problem;
+use windlass_api::problem::{Problem, ProblemCode};
 use windlass_core::batch::tokens::AttemptToken;
 use windlass_core::entry::{Command, Settled};
 use windlass_core::ids::{ChunkIndex, ChunkName};
 use windlass_core::lanes::settle::CompleteTasks;
 use windlass_core::lanes::tasks::TaskId;
-use windlass_core::limits::TASKS_PER_COMPLETE_MAX;
+use windlass_core::limits::{CHUNKS_PER_SETTLE_MAX, TASKS_PER_COMPLETE_MAX};
 
 impl Service {
     /// Reports tasks as done. A late report counts if it is the first; a token that was never handed out does not reach the log.
@@ -21,6 +21,11 @@ impl Service {
         tasks: Vec<(TaskId, AttemptToken)>,
     ) -> impl Future<Output = Result<Vec<Verdict>, Problem>> + Send + use<> {
         let Ok(key) = self.token_key() else { return Either::Left(ready(Err(not_leading()))) };
+        if tasks.len() > CHUNKS_PER_SETTLE_MAX {
+            let detail =
+                format!("one report names at most {CHUNKS_PER_SETTLE_MAX} tasks; send several for more");
+            return Either::Left(ready(Err(Problem::new(ProblemCode::InvalidRequest, detail))));
+        }
         let name = |task| ChunkName { submission: task, chunk: ChunkIndex(0) };
         let is_genuine = |(task, token): &(TaskId, AttemptToken)| {
             token.attempt.is_of_task() && token.is_of(&key, name(*task))

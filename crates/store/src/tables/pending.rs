@@ -18,9 +18,10 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
-/// So many rows are written as one batch, or more: some milliseconds of work, in which the Scribe cannot give way. A commit of many
-/// tasks has as many by itself, and then is not put among others first.
-const WRITE_ROWS: usize = 8_192;
+/// So many rows are written as one batch, or a few more: some milliseconds of work, in which the Scribe cannot give way.
+const WRITE_ROWS: usize = 16_384;
+/// A commit of so many rows is in order by itself: to put the rows of others among them would cost more than it saves.
+const LARGE_COMMIT_ROWS: usize = WRITE_ROWS / 2;
 /// The same in bytes.
 const WRITE_BYTES: usize = 4 << 20;
 /// No row waits longer; a start after a crash applies what was written in the log since then once more.
@@ -85,9 +86,9 @@ impl Pending {
             let mut layers = self.layers_mut();
             layers.check(&engine.path)?;
             let filling = &mut layers.filling;
-            let is_first = filling.is_empty();
+            let (is_first, is_large) = (filling.is_empty(), rows.rows() >= LARGE_COMMIT_ROWS);
             filling.take_in(rows);
-            let is_due = filling.rows() >= WRITE_ROWS || filling.bytes() >= WRITE_BYTES;
+            let is_due = is_large || filling.rows() >= WRITE_ROWS || filling.bytes() >= WRITE_BYTES;
             (is_first, is_due, filling.bytes() > FILLING_BYTES_MAX)
         };
         if is_too_much {
@@ -259,6 +260,8 @@ mod tests {
         assert_eq!(commit(WRITE_ROWS as u32..WRITE_ROWS as u32 + 1), (true, true));
         assert!(pending.wait_until_due());
         assert!(!pending.signal().is_due);
+        pending.settle(&engine).unwrap();
+        assert_eq!(commit(0..LARGE_COMMIT_ROWS as u32), (true, true), "many rows wait for no more");
     }
 
     #[test]

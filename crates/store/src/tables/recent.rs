@@ -68,8 +68,8 @@ impl Recent {
     pub(super) fn forget<'a>(&self, keys: impl Iterator<Item = &'a Slice>) {
         let mut rows = self.lock();
         rows.changes += 1;
-        for key in keys {
-            rows.rows.remove(&**key);
+        if !rows.rows.is_empty() {
+            keys.for_each(|key| drop(rows.rows.remove(&**key)));
         }
     }
 
