@@ -124,7 +124,7 @@ async fn converse(client: &Client, acknowledged: &Acknowledged, nth: u64) -> Opt
             look(acknowledged, it.submission, it.payload.as_deref().map_or(&[][..], Vec::as_slice));
         }
         // All by one report, or each by its own.
-        if nth % 2 == 0 {
+        if nth.is_multiple_of(2) {
             let tasks: Vec<WorkTask> =
                 work.iter().map(|it| WorkTask::new(it.submission, it.chunks[0])).collect();
             socket.send(&ClientFrame::CompleteTasks { request, tasks }).await.ok()?;
