@@ -116,7 +116,7 @@ async fn one_frame_reports_many_tasks_and_says_of_each_what_became_of_it() {
         add(&server, "jobs", json!(tasks)).await;
     }
     add(&server, "mail", json!([{"key": "c"}, {"key": "d"}])).await;
-    let submitted = server.post("/v1/submissions", &json!({"chunks": 1})).await;
+    let submitted = server.post("/v1/submissions", json!({"chunks": 1})).await;
     assert_eq!(submitted.status, 201, "{submitted:?}");
 
     let mut socket = connect(&server).await;

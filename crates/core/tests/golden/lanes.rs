@@ -50,7 +50,7 @@ fn a_machine_opens_the_rows_of_old_and_their_tasks_go_on() {
     audit::check(&machine);
 
     let task_of = |row: &&str| row.strip_prefix("tasks ").map(|rest| TaskId::from_key(&bytes(&rest[..16])));
-    let tasks: Vec<TaskId> = ROWS_OF_OLD.iter().filter_map(|row| task_of(&row)?).collect();
+    let tasks: Vec<TaskId> = ROWS_OF_OLD.iter().filter_map(|row| task_of(row)?).collect();
     let payload = |machine: &Machine<MemoryTables>, id: TaskId| {
         let row = |table, key: &[u8]| machine.tables().get(table, key);
         listing::task_and_payload(id, row).map(|(_, payload)| payload)

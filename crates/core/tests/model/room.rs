@@ -184,7 +184,8 @@ impl Room {
             | Command::Redrive(_)
             | Command::WeighKeys(_)
             | Command::LimitLane(_)
-            | Command::Relevel(_) => panic!("lanes have tests of their own"),
+            | Command::Relevel(_)
+            | Command::CompleteTasks(_) => panic!("lanes have tests of their own"),
             Command::CreateBranch(_)
             | Command::DeleteBranch(_)
             | Command::ResetBranch(_)
