@@ -234,8 +234,8 @@ impl Reader {
         if let Some(read) = &mut self.read {
             read.gone.insert(level);
         }
-        // Mostly it is out, and then it is not ready.
-        if !self.take_out(level.id) {
+        // Mostly it is out from there, and then it is not ready.
+        if self.take_out(level.id) != Some(level) {
             self.ready.remove(&level);
         }
     }
@@ -245,10 +245,11 @@ impl Reader {
         self.take_out(id);
     }
 
-    /// False if it was not out.
-    fn take_out(&mut self, id: TaskId) -> bool {
-        let out = self.out.remove(&id);
-        out.is_some_and(|out| self.out_levels.remove(&out.level))
+    /// The level of a task that was out, and is not any more.
+    fn take_out(&mut self, id: TaskId) -> Option<Level> {
+        let Placed { level, .. } = self.out.remove(&id)?;
+        self.out_levels.remove(&level);
+        Some(level)
     }
 
     /// A task has another place.

@@ -49,7 +49,7 @@ pub(super) fn frames_of(service: &Service, request: u64, hand_outs: &[HandOut]) 
 #[derive(Debug, Default)]
 struct WorkFrame {
     count: u64,
-    /// A [`WorkOf`] after the other.
+    /// A [`WorkOf`](windlass_api::frames::WorkOf) after the other.
     work: Vec<u8>,
 }
 

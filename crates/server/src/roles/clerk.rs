@@ -14,7 +14,7 @@ use windlass_core::entry::{Command, Outcome};
 use windlass_core::ids::Epoch;
 use windlass_core::lanes::acks::levels_above;
 use windlass_core::lanes::desk::Errand;
-use windlass_core::lanes::levels::QueueName;
+use windlass_core::lanes::levels::{QueueName, is_tenant};
 use windlass_core::lanes::reader::{Placed, Read};
 use windlass_order::Order;
 
@@ -76,10 +76,14 @@ async fn release(service: &Service) {
 fn read_tasks(order: &Order, queue: &QueueName, read: Read) -> (Vec<Placed>, bool) {
     // Whoever applies tells the Dispatcher before the rows are in the tables, and lets go of the machine after that.
     order.read(|_| ());
-    let rows = levels_above(queue, read.above, |table, range| {
-        order.committed().read_ahead(table, range, read.limit).into_iter()
-    });
-    let rows: Vec<Placed> = rows.collect();
+    // What consumers get of them is in these rows, but for those in the order of one key.
+    let is_of_key = queue.of.as_deref().is_some_and(|of| !is_tenant(of));
+    let rows: Vec<Placed> = levels_above(queue, read.above, |table, range| match is_of_key {
+        true => order.committed().scan(table, range),
+        false => Box::new(order.committed().read_ahead(table, range, read.limit)),
+    })
+    .take(read.limit)
+    .collect();
     let is_end = rows.len() < read.limit;
     (rows, is_end)
 }

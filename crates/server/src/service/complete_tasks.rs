@@ -10,6 +10,7 @@ use windlass_api::problem::{Problem, ProblemCode};
 use windlass_core::batch::tokens::AttemptToken;
 use windlass_core::entry::{Command, Settled};
 use windlass_core::ids::{ChunkIndex, ChunkName};
+use windlass_core::lanes::places::Place;
 use windlass_core::lanes::settle::CompleteTasks;
 use windlass_core::lanes::tasks::TaskId;
 use windlass_core::limits::{CHUNKS_PER_SETTLE_MAX, TASKS_PER_COMPLETE_MAX};
@@ -42,15 +43,9 @@ impl Service {
         &self,
         tasks: Vec<TaskId>,
     ) -> impl Future<Output = Result<Vec<Settled>, Problem>> + Send + use<> {
-        let parts = || tasks.chunks(TASKS_PER_COMPLETE_MAX);
-        let placed = self.dispatcher().look_at_lanes(|desk, _| {
-            parts().map(|part| CompleteTasks::of(part.iter().map(|id| (*id, desk.place_of(*id))))).collect()
-        });
-        let placed: Vec<(CompleteTasks, Vec<usize>)> = placed.unwrap_or_else(|| {
-            parts().map(|part| CompleteTasks::of(part.iter().map(|id| (*id, None)))).collect()
-        });
+        let parts = tasks.chunks(TASKS_PER_COMPLETE_MAX).map(|part| self.report_of(part));
         let (commands, orders): (Vec<Command>, Vec<Vec<usize>>) =
-            placed.into_iter().map(|(command, order)| (Command::CompleteTasks(command), order)).unzip();
+            parts.map(|(report, order)| (Command::CompleteTasks(report), order)).unzip();
         let outcomes = match <[Command; 1]>::try_from(commands) {
             Ok([command]) => Either::Left(self.propose(command).map(|outcome| vec![outcome])),
             Err(commands) => Either::Right(self.propose_all(commands)),
@@ -65,5 +60,13 @@ impl Service {
             }
             Ok(settled)
         }
+    }
+    /// The report of some tasks, with the places that the Dispatcher knows. It is kept from others for no longer than it takes to look.
+    fn report_of(&self, tasks: &[TaskId]) -> (CompleteTasks, Vec<usize>) {
+        let places = self.dispatcher().look_at_lanes(|desk, _| {
+            tasks.iter().map(|id| desk.place_of(*id).cloned()).collect::<Vec<Option<Place>>>()
+        });
+        let places = places.unwrap_or_else(|| vec![None; tasks.len()]);
+        CompleteTasks::of(tasks.iter().zip(&places).map(|(id, place)| (*id, place.as_ref())))
     }
 }

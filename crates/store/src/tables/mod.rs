@@ -1,7 +1,7 @@
 //! Tables on disk: rows in memory over those of the engine, fjall.
 //!
 //! Reading order: `generation` is rows in memory, `pending` is what is committed and not yet with the `engine`,
-//! `recent` is what was read there a moment ago.
+//! `recent` is what was read a moment ago and will be asked for.
 //!
 //! Invariants
 //! - Reads see what was put since the last commit, over what was committed before.
@@ -193,27 +193,29 @@ impl CommittedRows {
         self.shared.scan(table, range, Walk::Up, or_unwind)
     }
 
-    /// The first rows of a range as they are now, or a moment later. They are kept at hand for a while: those who ask for them one by one
-    /// soon after have them at once.
-    pub fn read_ahead(&self, table: Table, range: KeyRange<'_>, limit: usize) -> Vec<Row> {
+    /// The rows of a range as they are now, or when a walk comes to them, for whoever takes so many of them. They are kept at hand for a
+    /// while: those who ask for them one by one soon after have them at once.
+    pub fn read_ahead<'a>(
+        &'a self,
+        table: Table,
+        range: KeyRange<'_>,
+        limit: usize,
+    ) -> impl Iterator<Item = Row> + use<'a> {
         /// Rows that change while they are read are not kept, nor those that are read with them: less than a millisecond's.
         const PIECE_ROWS: usize = 256;
         let recent = self.shared.engine.recent(table);
-        let mut rows: Vec<Row> = Vec::with_capacity(limit);
-        loop {
+        let (mut from, to) = (range.0.map(<[u8]>::to_vec), range.1.map(<[u8]>::to_vec));
+        let pieces = std::iter::from_fn(move || {
             let before = recent.map(Recent::before);
-            let from = rows.last().map_or(range.0, |(key, _)| Bound::Excluded(&key[..]));
-            let most = PIECE_ROWS.min(limit - rows.len());
-            let piece: Vec<Row> = self.scan(table, (from, range.1)).take(most).collect();
+            let range = (from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
+            let piece: Vec<Row> = self.scan(table, range).take(PIECE_ROWS.min(limit)).collect();
             if let (Some(recent), Some(before)) = (recent, before) {
                 recent.keep(before, piece.iter().map(|(key, value)| (&key[..], &value[..])));
             }
-            let is_end = piece.len() < most;
-            rows.extend(piece);
-            if is_end || rows.len() == limit {
-                return rows;
-            }
-        }
+            from = Bound::Excluded(piece.last()?.0.clone());
+            Some(piece)
+        });
+        pieces.flatten()
     }
 
     /// Makes everything committed durable. Log entries may be dropped only up to an applied index that went through

@@ -20,7 +20,8 @@ pub(crate) fn options_of(table: Table) -> KeyspaceCreateOptions {
     let of_backlog = matches!(table, Table::Levels | Table::KeyLevels | Table::Tasks | Table::Payloads);
     let options = merged_after(options, if of_backlog { FLUSHES_OF_BACKLOG_MERGED } else { FLUSHES_MERGED });
     match table {
-        // These are only scanned, so that filters, which tell that a row is not there, would be of no use.
+        // These are walked along, and what is looked up by itself is there and was mostly read ahead: filters, which tell that a row is
+        // not there, would be of little use, and are felt in memory.
         Table::Levels | Table::KeyLevels | Table::DelayedTasks | Table::DeadTasks => {
             read_as_needed(options).filter_policy(FilterPolicy::disabled())
         }

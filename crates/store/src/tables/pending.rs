@@ -251,13 +251,12 @@ mod tests {
             let signal = pending.signal();
             (signal.filled_at.is_some(), signal.is_due)
         };
+        let (half, all) = (LARGE_COMMIT_ROWS as u32 - 1, WRITE_ROWS as u32);
         assert_eq!(commit(0..1), (true, false));
-        assert_eq!(
-            commit(0..WRITE_ROWS as u32 - 1),
-            (true, false),
-            "one is written once more, and counts once"
-        );
-        assert_eq!(commit(WRITE_ROWS as u32..WRITE_ROWS as u32 + 1), (true, true));
+        assert_eq!(commit(0..half), (true, false), "one is written once more, and counts once");
+        assert_eq!(commit(half..2 * half), (true, false));
+        assert_eq!(commit(2 * half..all - 1), (true, false));
+        assert_eq!(commit(all..all + 1), (true, true));
         assert!(pending.wait_until_due());
         assert!(!pending.signal().is_due);
         pending.settle(&engine).unwrap();

@@ -2,7 +2,8 @@
 //! neighbours when it is about to be handed out, again when it is, and when it is done.
 //!
 //! Invariants
-//! - A row that is here is what the engine has, unless that is being changed just now.
+//! - A row that is here is what the engine has, or gets when the rows that wait are written; those are asked first. Whoever writes one
+//!   has it forgotten here.
 //! - What was read before a change is not kept after it.
 
 use fjall::Slice;

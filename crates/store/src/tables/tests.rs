@@ -10,6 +10,48 @@ use windlass_core::tables::{MemoryTables, conformance};
 const ALL: KeyRange<'static> = (Unbounded, Unbounded);
 
 #[test]
+fn what_is_read_ahead_is_found_as_it_is_then_also_when_it_changes_meanwhile() {
+    const ROWS: u32 = 600;
+    let folder = tempfile::tempdir().unwrap();
+    let mut tables = DiskTables::open(folder.path()).unwrap();
+    let rows = tables.committed();
+    let commit = |tables: &mut DiskTables, value: u8, keys: std::ops::Range<u32>| {
+        keys.for_each(|key| tables.put(Table::Levels, &key.to_be_bytes(), vec![value; 30]));
+        tables.commit();
+    };
+    let read = |limit| rows.read_ahead(Table::Levels, ALL, limit).take(limit).collect::<Vec<_>>();
+    let of = |value: u8, keys: std::ops::Range<u32>| {
+        keys.map(|key| (key.to_be_bytes().to_vec(), vec![value; 30])).collect::<Vec<_>>()
+    };
+    commit(&mut tables, 1, 0..ROWS / 2);
+    rows.persist().unwrap();
+    commit(&mut tables, 1, ROWS / 2..ROWS);
+    assert_eq!(read(ROWS as usize), of(1, 0..ROWS), "some are with the engine, and some wait");
+    assert_eq!(read(ROWS as usize + 9), of(1, 0..ROWS), "there are no more");
+    assert_eq!(read(300), of(1, 0..300));
+    assert_eq!(read(0), []);
+
+    // Between two pieces of a walk some rows change, and some go.
+    let mut walk = rows.read_ahead(Table::Levels, ALL, ROWS as usize);
+    assert_eq!(walk.by_ref().take(256).collect::<Vec<_>>(), of(1, 0..256));
+    commit(&mut tables, 2, 200..300);
+    tables.delete(Table::Levels, &7_u32.to_be_bytes());
+    tables.delete(Table::Levels, &400_u32.to_be_bytes());
+    tables.commit();
+    let rest: Vec<_> = walk.collect();
+    let expected = [of(2, 256..300), of(1, 300..400), of(1, 401..ROWS)].concat();
+    assert_eq!(rest, expected);
+    let look = |key: u32| rows.get(Table::Levels, &key.to_be_bytes());
+    for is_written in [false, true] {
+        if is_written {
+            rows.persist().unwrap();
+        }
+        let found = [6, 7, 200, 299, 300, 400].map(|key| look(key).map(|value| value[0]));
+        assert_eq!(found, [Some(1), None, Some(2), Some(2), Some(1), None], "written: {is_written}");
+    }
+}
+
+#[test]
 fn disk_tables_pass_the_suite() {
     let folder = tempfile::tempdir().unwrap();
     conformance::suite(&mut DiskTables::open(folder.path()).unwrap());
