@@ -49,12 +49,31 @@ pub struct LaneDetails {
     /// How much may be handed out at a time.
     #[serde(default)]
     pub limits: LaneLimitsInfo,
+    /// Whether each key's own tasks are kept in order, which limits of keys and `relevel` need.
+    #[serde(default)]
+    pub key_order: KeyOrderInfo,
     /// When the task was added that has waited the longest, of those that could be handed out next (RFC 3339, UTC).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oldest_added_at: Option<String>,
     /// How late a task was handed out at worst since this leader began, in strides of its key: 0 is ideal, and what is above 1
     /// was added while that many turns of its key were handed out.
     pub worst_lag: f64,
+}
+
+/// Whether a lane keeps each key's own tasks in order. It begins when a key is to be limited, or is given other levels.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum KeyOrderInfo {
+    /// It does not: nothing has needed it.
+    #[default]
+    Absent,
+    /// The tasks that wait are being put in order.
+    Making {
+        /// So many are.
+        tasks: u64,
+    },
+    /// It does.
+    Kept,
 }
 
 /// A key or tenant of a lane, and what it gets.

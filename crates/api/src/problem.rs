@@ -73,6 +73,8 @@ pub enum ProblemCode {
     LaneUnknown,
     /// The lane takes no more tasks.
     LaneDraining,
+    /// The tasks that wait in the lane are being put in order key by key, which limits of keys need; each request does some of it.
+    LaneKeysUnordered,
     /// The lane has no such task, or has it no more.
     TaskUnknown,
     /// No branch has this name.
@@ -141,6 +143,7 @@ impl ProblemCode {
             ProblemCode::LaneUnknown => (404, "no such lane", false),
             ProblemCode::TaskUnknown => (404, "no such task", false),
             ProblemCode::LaneDraining => (409, "the lane takes no more tasks", false),
+            ProblemCode::LaneKeysUnordered => (503, "the lane's tasks are being put in order", true),
             ProblemCode::BranchUnknown => (404, "no such branch", false),
             ProblemCode::BranchExists => (409, "the branch exists", false),
             ProblemCode::CommitUnknown => (404, "no such commit", false),
@@ -181,6 +184,7 @@ impl ProblemCode {
             ProblemCode::NothingFailed => "nothing_failed",
             ProblemCode::LaneUnknown => "lane_unknown",
             ProblemCode::LaneDraining => "lane_draining",
+            ProblemCode::LaneKeysUnordered => "lane_keys_unordered",
             ProblemCode::TaskUnknown => "task_unknown",
             ProblemCode::BranchUnknown => "branch_unknown",
             ProblemCode::BranchExists => "branch_exists",

@@ -8,6 +8,7 @@ use windlass_api::lanes::{
     AddTasksRequest, AddTasksResponse, DeadTasks, LaneChangeRequest, LaneDetails, LaneListQuery, LanePage,
     RedriveRequest, RedriveResponse, RelevelRequest, RelevelResponse, TaskExplained, TaskRequest,
 };
+use windlass_api::problem::ProblemCode;
 use windlass_core::ids::SubmissionId;
 
 impl Client {
@@ -26,13 +27,19 @@ impl Client {
         self.json(self.call(Method::GET, &["lanes", lane])).await
     }
 
-    /// Sets weights of a lane's keys, for tasks that are added from then on, and limits.
+    /// Sets weights of a lane's keys, for tasks that are added from then on, and limits. The first limit of a key in a lane where very
+    /// many tasks wait takes its time: they are put in order first, some with each request.
     pub async fn change_lane(
         &self,
         lane: &str,
         request: &LaneChangeRequest,
     ) -> Result<LaneDetails, ClientError> {
-        self.json(self.call(Method::PATCH, &["lanes", lane]).json(request).repeatable()).await
+        loop {
+            match self.json(self.call(Method::PATCH, &["lanes", lane]).json(request).repeatable()).await {
+                Err(ClientError::Problem(problem)) if problem.code == ProblemCode::LaneKeysUnordered => {}
+                answer => return answer,
+            }
+        }
     }
 
     /// Hands out nothing more of a lane; what is out goes on.

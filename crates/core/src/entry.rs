@@ -15,6 +15,7 @@ use crate::branches::staging::{Grant, Stage};
 pub use crate::effect::Effect;
 use crate::ids::{Attempt, ChunkIndex, ContinuationToken, Epoch, SenderId, Shard, SubmissionId};
 use crate::lanes::acks::Ack;
+use crate::lanes::key_order::OrderKeys;
 use crate::lanes::limiting::LimitLane;
 use crate::lanes::open::SetLane;
 use crate::lanes::redrive::Redrive;
@@ -187,6 +188,9 @@ pub enum Command {
     /// Reports tasks of lanes as done, many at a time.
     #[n(28)]
     CompleteTasks(#[n(0)] CompleteTasks),
+    /// Puts tasks of a lane that wait in order key by key, some at a time.
+    #[n(29)]
+    OrderKeys(#[n(0)] OrderKeys),
 }
 
 impl Command {
@@ -229,6 +233,7 @@ impl Command {
             Command::Abort(_) => "abort",
             Command::Sweep => "sweep",
             Command::CompleteTasks(_) => "complete_tasks",
+            Command::OrderKeys(_) => "order_keys",
         }
     }
 }

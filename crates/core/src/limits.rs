@@ -186,6 +186,16 @@ pub const TASKS_COUNTED_PER_COMMAND_MAX: usize = 5_000;
 /// Tasks that one command gives new levels: a few milliseconds of applying.
 pub const TASKS_RELEVELED_PER_COMMAND_MAX: usize = 500;
 
+/// Tasks that one command puts in order key by key: a few milliseconds of applying.
+pub const TASKS_ORDERED_PER_COMMAND_MAX: usize = 2_000;
+
+/// Ids that a group of tasks spans: a task's position in it is one byte, and its row of some kilobytes is decoded whole to find one
+/// task by its id alone.
+pub const TASKS_PER_GROUP_MAX: usize = 256;
+
+/// So many tasks that are added together share a row; fewer have one each, which is found sooner.
+pub const TASKS_PER_GROUP_MIN: usize = 8;
+
 /// Each lane is in memory with the next tasks of its priorities: 4,096 of about 120 bytes, so half a gigabyte for a thousand
 /// lanes of one priority. Tenants are told apart by keys.
 pub const LANES_MAX: usize = 1_000;

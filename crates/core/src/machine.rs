@@ -131,6 +131,7 @@ impl<T: Tables> Machine<T> {
             Command::Abort(it) => self.abort(it),
             Command::Sweep => sweep::sweep(&mut self.branches, tables),
             Command::CompleteTasks(it) => lanes::settle::complete_tasks(lanes, tables, &it),
+            Command::OrderKeys(it) => lanes::key_order::order_keys(lanes, tables, &it),
         }
     }
 

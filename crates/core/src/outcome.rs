@@ -136,6 +136,13 @@ pub enum Outcome {
         #[n(0)]
         areas: u64,
     },
+    /// Keys of the lane have got an order of their own tasks, some of them.
+    #[n(22)]
+    KeysOrdered {
+        /// All have.
+        #[n(0)]
+        is_done: bool,
+    },
 }
 
 /// Ids in order, kept as runs: those that are made together mostly follow each other.
@@ -322,6 +329,13 @@ pub enum Refusal {
     /// The log has brought the request before. Whoever waited for it was answered then.
     #[n(19)]
     Repeated,
+    /// The lane does not keep the order of each key's own tasks yet, which is needed.
+    #[n(20)]
+    KeysUnordered {
+        /// Its name.
+        #[n(0)]
+        lane: String,
+    },
 }
 
 impl fmt::Display for Refusal {
@@ -396,6 +410,11 @@ impl fmt::Display for Refusal {
                 f,
                 "too many commits of branch `{branch}` wait or were aborted; wait for them, or throw away what is staged with \
                  `branches reset`"
+            ),
+            Refusal::KeysUnordered { lane } => write!(
+                f,
+                "the tasks that wait in lane `{lane}` are not in order key by key yet, which limits of keys and `relevel` need; send the \
+                 request again until they are"
             ),
             Refusal::Repeated => f.write_str(
                 "the log has brought this request before; give requests that may be repeated an idempotency key",

@@ -44,13 +44,13 @@ pub enum Table {
     Ranks = 15,
     /// (lane, priority, key): the finish tag and how many tasks wait, of keys that have some.
     LaneKeys = 16,
-    /// Tasks that are not done.
+    /// Tasks that are not done, and in no group.
     Tasks = 17,
     /// Large payloads of tasks.
     Payloads = 18,
     /// (lane, priority, level): the order in which tasks are handed out.
     Levels = 19,
-    /// (lane, priority, key or tenant, level): the same, for each key, and for each tenant.
+    /// (lane, priority, key or tenant, level): the same, for each tenant, and where that is needed for each key.
     KeyLevels = 20,
     /// (time, task): tasks that are not due yet.
     DelayedTasks = 21,
@@ -75,11 +75,15 @@ pub enum Table {
     /// Objects that nothing leads to any more, by address. Files of commits are named by their content, so that another
     /// commit may have the same: whoever deletes one looks first.
     Garbage = 31,
+    /// What is said of tasks that were added together, by the first of their ids.
+    TaskGroups = 32,
+    /// How many tasks of a group are in it.
+    GroupsLeft = 33,
 }
 
 impl Table {
     /// Every table, in the order of its number.
-    pub const ALL: [Table; 31] = [
+    pub const ALL: [Table; 33] = [
         Table::Meta,
         Table::Submissions,
         Table::Abouts,
@@ -111,6 +115,8 @@ impl Table {
         Table::DroppedAreas,
         Table::Generated,
         Table::Garbage,
+        Table::TaskGroups,
+        Table::GroupsLeft,
     ];
 
     /// The table's number as stored.
@@ -157,6 +163,8 @@ impl Table {
             Table::DroppedAreas => "dropped_areas",
             Table::Generated => "generated",
             Table::Garbage => "garbage",
+            Table::TaskGroups => "task_groups",
+            Table::GroupsLeft => "groups_left",
         }
     }
 }
@@ -208,6 +216,25 @@ pub trait Tables: Send {
             Some(end) => self.scan(table, (Bound::Included(prefix), Bound::Excluded(&end)), Walk::Up),
             None => self.scan(table, (Bound::Included(prefix), Bound::Unbounded), Walk::Up),
         }
+    }
+}
+
+/// Rows for whoever only reads them, wherever they are.
+pub trait ReadRows {
+    /// The value of a row.
+    fn row(&self, table: Table, key: &[u8]) -> Option<Vec<u8>>;
+
+    /// The rows of a range, upwards.
+    fn rows<'a>(&'a self, table: Table, range: KeyRange<'_>) -> Box<dyn Iterator<Item = Row> + 'a>;
+}
+
+impl<T: Tables + ?Sized> ReadRows for T {
+    fn row(&self, table: Table, key: &[u8]) -> Option<Vec<u8>> {
+        self.get(table, key)
+    }
+
+    fn rows<'a>(&'a self, table: Table, range: KeyRange<'_>) -> Box<dyn Iterator<Item = Row> + 'a> {
+        self.scan(table, range, Walk::Up)
     }
 }
 

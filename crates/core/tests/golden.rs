@@ -285,6 +285,7 @@ fn commands() -> Vec<(&'static str, Command, &'static str)> {
         ("limit lane", lanes::full_limit_lane(), LIMIT_LANE),
         ("relevel", Command::Relevel(lanes::full_relevel(level)), RELEVEL),
         ("complete tasks", lanes::full_complete_tasks(level), COMPLETE_TASKS),
+        ("order keys", lanes::full_order_keys(), ORDER_KEYS),
         ("submit of defaults", Command::Submit(Submit::new(1_000_000_000)), SUBMIT_OF_DEFAULTS),
         ("submit inline", Command::Submit(inline_submit()), SUBMIT_INLINE),
     ];
@@ -315,6 +316,7 @@ fn outcomes() -> Vec<(Outcome, &'static str)> {
         Refusal::LaneUnknown { lane: "mail".into() },
         Refusal::LaneDraining { lane: "mail".into() },
         Refusal::Repeated,
+        Refusal::KeysUnordered { lane: "mail".into() },
     ];
     let ids = [77, 78, 79, 90].map(|number| SubmissionId::from_u64(number).expect("it is an id"));
     let mut all = vec![
@@ -330,6 +332,7 @@ fn outcomes() -> Vec<(Outcome, &'static str)> {
         Outcome::TasksReleased { tasks: 5 },
         Outcome::Redriven { tasks: 6 },
         Outcome::Releveled(lanes::full_releveled()),
+        Outcome::KeysOrdered { is_done: true },
     ];
     all.extend(refusals.map(Outcome::Refused));
     assert_eq!(all.len(), OUTCOMES.len());
@@ -442,6 +445,7 @@ const REDRIVE: &str = "85031b000001977420dc0019feed01818209820e8182646d61696c811
 const WEIGH_KEYS: &str =
     "85031b000001977420dc0019feed01818209820f8182646d61696ca26461636d651903e8647a657461f6";
 const LIMIT_LANE: &str = "85031b000001977420dc0019feed0181820982108182646d61696c85828200808203821909c407828201808203821909c407828202808203821909c407828203816561636d652f8203821909c40781820381647a657461";
+const ORDER_KEYS: &str = "85031b000001977420dc0019feed0181820982181d8182646d61696c1901f4";
 const COMPLETE_TASKS: &str = "85031b000001977420dc0019feed0181820982181c818282840703f682821b00000100000000001b0123456789abcdef8200018407036561636d652f82821b00000100000000001b0123456789abcdef820001811b0123456789abcdef";
 const RELEVEL: &str = "85031b000001977420dc0019feed0181820982118185646d61696c036461636d658282028109821b00000100000000001b0123456789abcdef81820304";
 const SUBMIT_OF_DEFAULTS: &str =
@@ -462,6 +466,7 @@ const OUTCOMES: &[&str] = &[
     "820b8105",
     "820c8106",
     "820d818207818200821a0010000008",
+    "821681f5",
     "82068182018104",
     "820681820281184d",
     "820681820382184d00",
@@ -474,6 +479,7 @@ const OUTCOMES: &[&str] = &[
     "820681820781646d61696c",
     "820681820881646d61696c",
     "820681821380",
+    "820681821481646d61696c",
 ];
 
 /// The machine's own row, which knows senders of requests without a key.

@@ -9,12 +9,14 @@ use crate::bars;
 use crate::exit::{Exit, print, print_json};
 use crate::table::{counted, grouped};
 use args::{Lanes, LanesCommand, Limit};
+use std::pin::pin;
+use std::time::Duration;
 use text::{details_text, explained_text, list_text, print_dead};
-use windlass_client::Client;
 use windlass_client::lanes::{
-    LaneChangeRequest, LaneLimitsChange, LaneListQuery, LimitInfo, RedriveRequest, RelevelRequest,
-    RelevelResponse,
+    KeyOrderInfo, LaneChangeRequest, LaneDetails, LaneLimitsChange, LaneListQuery, LimitInfo, RedriveRequest,
+    RelevelRequest, RelevelResponse,
 };
+use windlass_client::{Client, ClientError};
 
 pub(crate) async fn run(global: &Global, lanes: Lanes) -> Result<(), Exit> {
     let client = global.client()?;
@@ -66,7 +68,8 @@ pub(crate) async fn run(global: &Global, lanes: Lanes) -> Result<(), Exit> {
         }
         LanesCommand::Limit(limit) => {
             let (lane, limits) = limits_of(limit);
-            client.change_lane(&lane, &LaneChangeRequest { limits, ..LaneChangeRequest::default() }).await?
+            let change = LaneChangeRequest { limits, ..LaneChangeRequest::default() };
+            change_showing(&client, &lane, &change).await?
         }
         LanesCommand::Relevel { lane, key } => return relevel(global, &client, &lane, key).await,
         LanesCommand::Show { lane } => client.lane(&lane).await?,
@@ -93,6 +96,34 @@ fn limits_of(it: Limit) -> (String, LaneLimitsChange) {
         }
     };
     (lane, limits)
+}
+
+/// Changes a lane, and shows how far its tasks are put in order for that, if they have to be.
+async fn change_showing(
+    client: &Client,
+    lane: &str,
+    change: &LaneChangeRequest,
+) -> Result<LaneDetails, ClientError> {
+    const LOOK_EVERY: Duration = Duration::from_millis(500);
+    let bar = bars::upload();
+    let mut changed = pin!(client.change_lane(lane, change));
+    loop {
+        match tokio::time::timeout(LOOK_EVERY, &mut changed).await {
+            Ok(changed) => {
+                bar.finish_and_clear();
+                return changed;
+            }
+            Err(_) => {
+                let Ok(LaneDetails { key_order: KeyOrderInfo::Making { tasks }, lane: info, .. }) =
+                    client.lane(lane).await
+                else {
+                    continue;
+                };
+                let (done, all) = (grouped(tasks), grouped(info.waiting.max(tasks)));
+                bar.set_message(format!("putting tasks in order key by key: {done} of {all}"));
+            }
+        }
+    }
 }
 
 async fn relevel(global: &Global, client: &Client, lane: &str, keys: Vec<String>) -> Result<(), Exit> {

@@ -1,9 +1,12 @@
 //! The lanes' part of the audit: everything that the heads of the files promise, recounted from the rows. For tests.
 //!
-//! The checks stand in the order in which the files' heads list them: `state`, `acks`, `delayed`, then `reader`, `desk`.
+//! The checks stand in the order in which the files' heads list them: `places`, `groups`, `key_order`, `state`, `acks`, `delayed`, then
+//! `reader`, `desk`.
 
 use super::acks::levels_above;
 use super::desk::Desk;
+use super::groups;
+use super::key_order::{KeyOrder, Making};
 use super::levels::{Level, QueueName, RankName, is_tenant, tenant_of};
 use super::places::{PlaceRow, key_of_key_level, row_in_queue};
 use super::queue::Queue;
@@ -28,15 +31,16 @@ type Levels = BTreeMap<Level, Arc<str>>;
 /// # Panics
 /// If an invariant does not hold; the message says which.
 pub(crate) fn check(lanes: &LanesState, tables: &dyn Tables) {
-    let tasks: Tasks = tables
+    let mut tasks: Tasks = tables
         .scan_prefix(Table::Tasks, &[])
         .map(|(key, row)| {
             let id = TaskId::from_key(&key).expect("a task's row has its id as key");
             (id, Task::from_row(id, &row))
         })
         .collect();
+    check_groups(tables, &mut tasks);
     check_memory(lanes, tables);
-    check_places(tables, &tasks);
+    check_places(lanes, tables, &tasks);
     for lane in lanes.all() {
         for (priority, rank) in lane.ranks() {
             let name = RankName { lane: lane.row().number, priority };
@@ -60,18 +64,69 @@ fn check_memory(lanes: &LanesState, tables: &dyn Tables) {
     }
 }
 
+/// Adds the tasks that are in groups to those that have rows of their own.
+fn check_groups(tables: &dyn Tables, tasks: &mut Tasks) {
+    let mut counts = Vec::new();
+    for (row_key, row) in tables.scan_prefix(Table::TaskGroups, &[]) {
+        let first = TaskId::from_key(&row_key).expect("a group's row has its first id as key");
+        let mut count = 0_u32;
+        for (id, task, position) in groups::tasks_of(first, &row) {
+            let Standing::Waiting { pass } = task.standing else { panic!("task {id} was placed") };
+            let name = RankName { lane: task.lane, priority: task.priority };
+            let (table, place_key) = row_in_queue(name, tenant_of(&task.key), Level { pass, id });
+            let Some(place) = tables.get(table, &place_key) else { continue };
+            match PlaceRow::from_row(table, &place_key, &place).position {
+                Some(found) => {
+                    assert_eq!(found, position, "task {id} knows its position in its group");
+                    assert!(
+                        tasks.insert(id, task).is_none(),
+                        "task {id} is in a group, or has a row of its own"
+                    );
+                    count += 1;
+                }
+                None => assert!(
+                    tasks.contains_key(&id),
+                    "task {id} has left its group, so it has a row of its own"
+                ),
+            }
+        }
+        assert!(count > 0, "a group without tasks is gone");
+        counts.push((row_key, crate::rows::encode(&count)));
+    }
+    let counted = tables.scan_prefix(Table::GroupsLeft, &[]);
+    assert!(counted.eq(counts), "each group counts those of its tasks that have not left it");
+}
+
+/// Whether a task must have its row among those of its key, and whether it may.
+fn key_order_of(order: &KeyOrder, task: &Task, level: Level) -> (bool, bool) {
+    match order {
+        KeyOrder::Kept => (true, true),
+        KeyOrder::Absent => (false, false),
+        KeyOrder::Making(Making { priority, tenant, above, .. }) => {
+            let place = (task.priority, tenant_of(&task.key), Some(level));
+            (place <= (*priority, tenant.as_deref(), *above), true)
+        }
+    }
+}
+
 /// A task has exactly the rows that its standing asks for.
-fn check_places(tables: &dyn Tables, tasks: &Tasks) {
-    let (mut levels, mut key_levels) = (BTreeSet::new(), BTreeSet::new());
+fn check_places(lanes: &LanesState, tables: &dyn Tables, tasks: &Tasks) {
+    let (mut levels, mut of_tenants) = (BTreeSet::new(), BTreeSet::new());
+    let (mut of_keys, mut perhaps) = (BTreeSet::new(), BTreeSet::new());
     let (mut delayed_tasks, mut dead_tasks) = (BTreeSet::new(), BTreeSet::new());
     for (id, task) in tasks {
         let name = RankName { lane: task.lane, priority: task.priority };
         match task.standing {
             Standing::Waiting { pass } => {
                 let level = Level { pass, id: *id };
-                key_levels.insert(key_of_key_level(name, &task.key, level));
+                let lane = lanes.by_number(task.lane).expect("a task's lane is there");
+                let (must, may) = key_order_of(&lane.row().key_order, task, level);
+                let in_key_order = [(must, &mut of_keys), (may, &mut perhaps)];
+                for (_, rows) in in_key_order.into_iter().filter(|(is_so, _)| *is_so) {
+                    rows.insert(key_of_key_level(name, &task.key, level));
+                }
                 match tenant_of(&task.key) {
-                    Some(tenant) => key_levels.insert(key_of_key_level(name, tenant, level)),
+                    Some(tenant) => of_tenants.insert(key_of_key_level(name, tenant, level)),
                     None => levels.insert((name.key_of_level(level).to_vec(), task.key.clone())),
                 };
             }
@@ -92,10 +147,14 @@ fn check_places(tables: &dyn Tables, tasks: &Tasks) {
         (row_key, key)
     });
     assert!(placed.eq(levels), "each waiting task without a tenant has its level, and nothing else");
+    let key_levels: BTreeSet<Vec<u8>> = keys(Table::KeyLevels).collect();
+    assert!(of_tenants.is_subset(&key_levels), "each waiting task has its level among those of its tenant");
     assert!(
-        keys(Table::KeyLevels).eq(key_levels),
-        "each waiting task has its level among those of its key, and of its tenant"
+        of_keys.is_subset(&key_levels),
+        "where keys are in order, each waiting task is among those of its key"
     );
+    let others = key_levels.difference(&of_tenants).filter(|key| !perhaps.contains(*key));
+    assert_eq!(others.count(), 0, "nothing else is in the order of a key or tenant");
     assert!(keys(Table::DelayedTasks).eq(delayed_tasks), "each delayed task has one row, under its time");
     assert!(keys(Table::DeadTasks).eq(dead_tasks), "each dead task has one row");
 }

@@ -5,7 +5,8 @@
 //! - A retry is not charged to its key a second time: it gets the level of the virtual time.
 
 use super::levels::RankName;
-use super::state::{self, LanesState, put_task};
+use super::records;
+use super::state::LanesState;
 use super::tasks::{Standing, Task, TaskId};
 use super::writer::place;
 use crate::entry::{Applied, Effect, Outcome};
@@ -33,7 +34,7 @@ pub(super) fn delay(
     task.standing = Standing::Delayed { until };
     let name = RankName { lane: task.lane, priority: task.priority };
     tables.put(Table::DelayedTasks, &key(until, id), Vec::new());
-    put_task(tables, id, &task);
+    records::put(tables, id, &task);
     state.count(name, |row| row.delayed += 1);
     Effect::TaskDelayed { until }
 }
@@ -55,7 +56,7 @@ pub(crate) fn release(state: &mut LanesState, tables: &mut dyn Tables, at: At) -
         .collect();
     let mut effects = Vec::with_capacity(due.len() + 1);
     for id in &due {
-        let task = state::task(tables, *id).expect("a delayed task has its row");
+        let task = records::find(tables, *id).expect("a delayed task has its row").0;
         let Standing::Delayed { until } = task.standing else { panic!("task {id} is delayed") };
         let name = RankName { lane: task.lane, priority: task.priority };
         tables.delete(Table::DelayedTasks, &key(until, *id));

@@ -2,6 +2,7 @@
 //!
 //! Limits are part of what is said of a lane; the leader's `meters` hold them.
 
+use super::key_order::KeyOrder;
 use super::levels::is_tenant;
 use super::state::LanesState;
 use crate::entry::{Applied, Refusal};
@@ -55,6 +56,18 @@ pub struct Limit {
     /// Hand-outs over time.
     #[n(1)]
     pub rate: Option<Rate>,
+}
+
+impl SetLimit {
+    /// Whether the tasks of single keys are held up by it: then the lane has to keep them in order.
+    pub fn is_of_keys(&self) -> bool {
+        let is_of_keys = match &self.scope {
+            Scope::EachKey => true,
+            Scope::Named(name) => !is_tenant(name),
+            Scope::Lane | Scope::EachTenant => false,
+        };
+        is_of_keys && self.limit.is_some_and(|limit| !limit.is_none())
+    }
 }
 
 impl Limit {
@@ -156,6 +169,7 @@ pub(crate) fn limit_lane(state: &mut LanesState, tables: &mut dyn Tables, it: Li
     };
     let malformed = |problem: String| Applied::refused(Refusal::Malformed { problem });
     let mut row = lane.row().clone();
+    let needs_key_order = it.set.iter().any(SetLimit::is_of_keys);
     for SetLimit { scope, limit } in it.set {
         if let Some(problem) = limit.and_then(|limit| limit.problem()) {
             return malformed(problem);
@@ -178,6 +192,12 @@ pub(crate) fn limit_lane(state: &mut LanesState, tables: &mut dyn Tables, it: Li
         return malformed(format!(
             "at most {LANE_LIMITS_MAX} keys of a lane have a limit of their own; set one for each key instead"
         ));
+    }
+    if needs_key_order && !row.key_order.is_kept() {
+        if lane.waiting() > 0 {
+            return Applied::refused(Refusal::KeysUnordered { lane: it.lane });
+        }
+        row.key_order = KeyOrder::Kept;
     }
 
     // Nothing below can be refused.

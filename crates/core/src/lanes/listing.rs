@@ -2,11 +2,11 @@
 
 use super::levels::{LaneNumber, Level, RankName, tenant_of};
 use super::places::{PlaceRow, row_in_queue};
+use super::records;
 use super::settle::{DeadRow, key_of_dead};
-use super::state;
 use super::tasks::{Payload, Standing, Task, TaskId, payload_from_row};
 use crate::rows;
-use crate::tables::{Table, Tables, Walk, key_after_prefix};
+use crate::tables::{ReadRows, Table, Tables, Walk, key_after_prefix};
 use crate::time::At;
 use std::ops::Bound;
 
@@ -43,27 +43,24 @@ pub fn dead_after<'a>(
     })
 }
 
-/// The row of a task that is not done.
-pub fn task(tables: &dyn Tables, id: TaskId) -> Option<Task> {
-    state::task(tables, id)
+/// A task that is not done.
+pub fn task<R: ReadRows + ?Sized>(rows: &R, id: TaskId) -> Option<Task> {
+    records::find(rows, id).map(|(task, _)| task)
 }
 
-/// A task that is not done, with what its consumer gets; `row` reads one from wherever rows are.
-pub fn task_and_payload(
-    id: TaskId,
-    row: impl Fn(Table, &[u8]) -> Option<Vec<u8>>,
-) -> Option<(Task, Payload)> {
-    let mut task = Task::from_row(id, &row(Table::Tasks, &id.key())?);
+/// A task that is not done, with what its consumer gets.
+pub fn task_and_payload<R: ReadRows + ?Sized>(rows: &R, id: TaskId) -> Option<(Task, Payload)> {
+    let mut task = task(rows, id)?;
     if let Standing::Waiting { pass } = task.standing {
         let name = RankName { lane: task.lane, priority: task.priority };
         let (table, key) = row_in_queue(name, tenant_of(&task.key), Level { pass, id });
-        if let Some(payload) = PlaceRow::from_row(table, &key, &row(table, &key)?).payload {
+        if let Some(payload) = PlaceRow::from_row(table, &key, &rows.row(table, &key)?).payload {
             return Some((task, payload.to_owned()));
         }
     }
     let payload = match task.payload.take() {
         Some(payload) => payload,
-        None => payload_from_row(id, &row(Table::Payloads, &id.key())?),
+        None => payload_from_row(id, &rows.row(Table::Payloads, &id.key())?),
     };
     Some((task, payload))
 }

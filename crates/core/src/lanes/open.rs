@@ -1,5 +1,6 @@
 //! Open: creating lanes, and changing what is said of them.
 
+use super::key_order::KeyOrder;
 use super::limiting::LaneLimits;
 use super::state::{LaneRow, LanesState};
 use crate::entry::{Applied, Refusal};
@@ -57,6 +58,7 @@ pub(crate) fn set_lane(state: &mut LanesState, tables: &mut dyn Tables, at: At, 
             is_draining: false,
             weights: BTreeMap::new(),
             limits: LaneLimits::default(),
+            key_order: KeyOrder::Absent,
         },
     };
 

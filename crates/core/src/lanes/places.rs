@@ -1,11 +1,11 @@
 //! Places: the rows of a task that has a level.
 //!
-//! A task stands among all who share with its key, those of its priority or of its tenant, and among those of its key. The row
-//! in the first of the two orders also holds its payload, if that is small: whoever walks along a queue has read all that consumers
-//! get of its tasks.
+//! A task stands among all who share with its key, those of its priority or of its tenant, and, where that is needed (`key_order`), among
+//! those of its key. The row in the first of the two orders also holds its payload, if that is small: whoever walks along a queue has
+//! read all that consumers get of its tasks.
 //!
 //! Invariants
-//! - A task with a level has one row in each of the two orders; one without a level has none.
+//! - A task with a level has one row among all who share with its key; one without a level has none.
 //! - A small payload is beside the level of its task, and in the task's own row while it has none. (Earlier builds kept it there all
 //!   the while; what they wrote is read as it is.) A large one has a row of its own from the beginning to the end.
 
@@ -57,6 +57,9 @@ pub struct PlaceRow<'a> {
     /// Its payload; none if it is elsewhere.
     #[b(2)]
     pub payload: Option<PayloadRef<'a>>,
+    /// Its position in its group; none if it is in none.
+    #[n(3)]
+    pub position: Option<u8>,
 }
 
 impl<'a> PlaceRow<'a> {
@@ -78,25 +81,25 @@ pub(super) fn set_apart(tables: &mut dyn Tables, id: TaskId, payload: &Payload) 
     None
 }
 
-/// Writes the rows of a place.
-pub(super) fn put_place(
-    tables: &mut dyn Tables,
-    name: RankName,
-    key: &str,
-    level: Level,
-    stride: u32,
-    beside: Option<PayloadRef<'_>>,
-) {
-    let (table, row_key) = row_in_queue(name, tenant_of(key), level);
-    let row = PlaceRow { key, stride, payload: beside };
-    tables.put(table, &row_key, rows::encode(&row));
-    tables.put(Table::KeyLevels, &key_of_key_level(name, key, level), rows::encode(&stride));
+/// Writes the row of a place.
+pub(super) fn put_place(tables: &mut dyn Tables, name: RankName, level: Level, row: &PlaceRow<'_>) {
+    let (table, row_key) = row_in_queue(name, tenant_of(row.key), level);
+    tables.put(table, &row_key, rows::encode(row));
 }
 
-/// Removes the rows of a place.
+/// Removes the row of a place.
 pub(super) fn delete_place(tables: &mut dyn Tables, name: RankName, key: &str, level: Level) {
     let (table, row_key) = row_in_queue(name, tenant_of(key), level);
     tables.delete(table, &row_key);
+}
+
+/// Writes a place among those of its key.
+pub(super) fn put_key_level(tables: &mut dyn Tables, name: RankName, key: &str, level: Level, stride: u32) {
+    tables.put(Table::KeyLevels, &key_of_key_level(name, key, level), rows::encode(&stride));
+}
+
+/// Removes a place from among those of its key.
+pub(super) fn delete_key_level(tables: &mut dyn Tables, name: RankName, key: &str, level: Level) {
     tables.delete(Table::KeyLevels, &key_of_key_level(name, key, level));
 }
 

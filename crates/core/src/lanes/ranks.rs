@@ -15,6 +15,7 @@ use super::shares::{KeyRow, Shares};
 use crate::effect::Times;
 use minicbor::{Decode, Encode};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 /// The tasks of one priority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Encode, Decode)]
@@ -110,6 +111,12 @@ impl Rank {
     /// Its tenants, in order.
     pub fn tenants(&self) -> impl Iterator<Item = (&str, &Tenant)> {
         self.tenants.iter().map(|(name, tenant)| (&**name, tenant))
+    }
+
+    /// The tenant whose name comes after another one's; the first of all if there is no other.
+    pub(super) fn tenant_after(&self, name: Option<&str>) -> Option<&str> {
+        let from = name.map_or(Bound::Unbounded, Bound::Excluded);
+        self.tenants.range::<str, _>((from, Bound::Unbounded)).next().map(|(name, _)| &**name)
     }
 
     /// A tenant.

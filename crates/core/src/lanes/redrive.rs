@@ -1,8 +1,9 @@
 //! Redrive: tasks that have failed for good are tried again, as if they had just been added.
 
 use super::levels::RankName;
+use super::records;
 use super::settle::key_of_dead;
-use super::state::{self, LanesState};
+use super::state::LanesState;
 use super::tasks::{Standing, TaskId};
 use super::writer::place;
 use crate::entry::{Applied, Outcome, Refusal};
@@ -35,7 +36,7 @@ pub(crate) fn redrive(state: &mut LanesState, tables: &mut dyn Tables, it: &Redr
     let number = lane.row().number;
     let mut effects = Vec::with_capacity(it.tasks.len());
     for id in &it.tasks {
-        let Some(mut task) = state::task(tables, *id) else { continue };
+        let Some((mut task, _)) = records::find(tables, *id) else { continue };
         if task.lane != number || task.standing != Standing::Dead {
             continue;
         }

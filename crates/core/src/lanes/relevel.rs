@@ -12,9 +12,12 @@
 
 use super::acks::levels_above;
 use super::levels::{Level, QueueName, RankName, is_tenant};
-use super::places::{self, delete_place, key_of_key_level, put_place};
+use super::places::{
+    self, PlaceRow, delete_key_level, delete_place, key_of_key_level, put_key_level, put_place,
+};
 use super::reader::Placed;
-use super::state::{self, LanesState, put_task};
+use super::records;
+use super::state::LanesState;
 use super::tasks::{HandedOut, Payload, Standing, TaskId};
 use crate::entry::{Applied, Effect, Outcome, Refusal};
 use crate::limits::{TASKS_COUNTED_PER_COMMAND_MAX, TASKS_RELEVELED_PER_COMMAND_MAX};
@@ -114,9 +117,13 @@ pub(crate) fn relevel(state: &mut LanesState, tables: &mut dyn Tables, it: &Rele
             format!("key `{}` has no weight by its name; set one first, or name another key", it.key);
         return Applied::refused(Refusal::Malformed { problem });
     };
+    let (name, stride) = (RankName { lane: lane.row().number, priority: it.priority }, weight.stride());
+    let waits = state.rank(name).and_then(|rank| rank.key(&it.key)).is_some_and(|row| row.waiting > 0);
+    if waits && !lane.row().key_order.is_kept() {
+        return Applied::refused(Refusal::KeysUnordered { lane: it.lane.clone() });
+    }
 
     // Nothing below can be refused.
-    let (name, stride) = (RankName { lane: lane.row().number, priority: it.priority }, weight.stride());
     it.handed_out.iter().for_each(|handed_out| state.advance(name, handed_out));
     let row = state.rank(name).and_then(|rank| rank.key(&it.key)).filter(|row| row.waiting > 0);
     let Some(row) = row.copied() else { return releveled(None, Vec::new()) };
@@ -221,12 +228,20 @@ fn move_task(
     if to == it.level && it.stride == key.stride {
         return None;
     }
-    let mut task = state::task(tables, to.id).expect("a task with a level has its row");
+    let (mut task, position) =
+        records::find(tables, to.id).expect("something is said of a task with a level");
     task.standing = Standing::Waiting { pass };
-    put_task(tables, to.id, &task);
+    records::put(tables, to.id, &task);
+    if let Some(position) = position {
+        state.leave_group(tables, to.id, position);
+    }
     let beside = places::beside(tables, key.name, key.key, it.level);
     delete_place(tables, key.name, key.key, it.level);
-    put_place(tables, key.name, key.key, to, key.stride, beside.as_ref().map(Payload::as_ref));
+    delete_key_level(tables, key.name, key.key, it.level);
+    let payload = beside.as_ref().map(Payload::as_ref);
+    let row = PlaceRow { key: key.key, stride: key.stride, payload, position: None };
+    put_place(tables, key.name, to, &row);
+    put_key_level(tables, key.name, key.key, to, key.stride);
     state.raise_highest(key.name, key.key, to);
     let stride = key.stride;
     Some(Effect::TaskMoved { rank: key.name, from: it.level, to, key: key.key.into(), stride })

@@ -1,12 +1,13 @@
 //! Settle: tasks that are done, and attempts that failed.
 //!
-//! A task's rows go with its completion, in the same atomic commit. So nothing that is done is ever found again, whatever
-//! level a restart reads from, and nothing has to be collected later.
+//! A task's rows go with its completion, in the same atomic commit; those that it shares with its group go with the last of them. So
+//! nothing that is done is ever found again, whatever level a restart reads from, and nothing has to be collected later.
 
 use super::delayed;
 use super::levels::{LaneNumber, Level, QueueName, RankName};
 use super::places::{self, Place, PlaceRow, row_in_queue};
-use super::state::{self, LanesState, delete_task, put_task};
+use super::records;
+use super::state::LanesState;
 use super::tasks::{Standing, TaskId};
 use crate::entry::{Applied, Done, Effect, FailedAttempt, Outcome, Settled};
 use crate::rows;
@@ -144,17 +145,18 @@ fn complete_placed(
     let (table, row_key) = row_in_queue(rank, tenant, level);
     let row = tables.get(table, &row_key)?;
     let row = PlaceRow::from_row(table, &row_key, &row);
-    let is_apart = row.payload.is_none() && has_payload_apart(tables, level.id);
+    let (id, position) = (level.id, row.position);
+    let is_apart = row.payload.is_none() && (position.is_some() || has_payload_apart(tables, id));
     // A retry was charged to its key before.
     let effect = unplace(state, tables, rank, row.key, level, row.stride > 0, true);
-    delete_task(tables, level.id, is_apart);
+    records::remove(state, tables, id, position, is_apart);
     state.count(rank, |row| row.done += 1);
     Some(effect)
 }
 
-/// Whether the payload of a task with nothing beside its level has a row of its own.
+/// Whether the payload of a task in no group with nothing beside its level has a row of its own.
 fn has_payload_apart(tables: &dyn Tables, id: TaskId) -> bool {
-    state::task(tables, id).is_some_and(|task| task.payload.is_none())
+    records::find(tables, id).is_some_and(|(task, _)| task.payload.is_none())
 }
 
 /// Applies a completion of one task.
@@ -177,7 +179,7 @@ fn complete_one(
     id: TaskId,
     effects: &mut Vec<Effect>,
 ) -> Settled {
-    let Some(task) = state::task(tables, id) else {
+    let Some((task, position)) = records::find(tables, id) else {
         // A leader that let a late consumer have it once more forgets it.
         effects.push(Effect::TaskGone { task: id });
         return Settled::AlreadyDone;
@@ -201,7 +203,7 @@ fn complete_one(
             effects.push(Effect::TaskGone { task: id });
         }
     }
-    delete_task(tables, id, is_apart);
+    records::remove(state, tables, id, position, is_apart);
     state.count(rank, |row| row.done += 1);
     Settled::Accepted
 }
@@ -243,7 +245,7 @@ fn fail_one(
     it: FailedAttempt,
     effects: &mut Vec<Effect>,
 ) -> Settled {
-    let Some(mut task) = state::task(tables, id) else {
+    let Some((mut task, position)) = records::find(tables, id) else {
         effects.push(Effect::TaskGone { task: id });
         return Settled::AlreadyDone;
     };
@@ -258,13 +260,16 @@ fn fail_one(
         task.payload = Some(beside);
     }
     effects.push(unplace(state, tables, name, &task.key, level, task.failures == 0, false));
+    if let Some(position) = position {
+        state.leave_group(tables, id, position);
+    }
     task.failures += 1;
     task.failed = Some(it.attempt);
     if task.failures >= task.attempts_max {
         task.standing = Standing::Dead;
         let dead = DeadRow { reason: it.reason, at };
         tables.put(Table::DeadTasks, &key_of_dead(task.lane, id), rows::encode(&dead));
-        put_task(tables, id, &task);
+        records::put(tables, id, &task);
         state.count(name, |row| row.dead += 1);
     } else {
         let until = task.retry_at(at);

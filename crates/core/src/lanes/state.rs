@@ -4,12 +4,14 @@
 //! - Memory holds what the rows hold once everything is flushed.
 //! - The counts of a rank are sums over its keys and tasks.
 
+use super::groups;
+use super::key_order::KeyOrder;
 use super::levels::{LaneNumber, Level, RankName, Weight, tenant_of};
 use super::limiting::LaneLimits;
-use super::places::{delete_place, put_place};
+use super::places::{PlaceRow, delete_key_level, delete_place, put_key_level, put_place};
 use super::ranks::{Changed, Rank, RankRow, Tenant};
 use super::shares::{KeyRow, Shares};
-use super::tasks::{HandedOut, PayloadRef, Task, TaskId};
+use super::tasks::{HandedOut, TaskId};
 use crate::effect::{Effect, Times};
 use crate::entry::{Applied, Outcome};
 use crate::rows;
@@ -41,6 +43,10 @@ pub struct LaneRow {
     #[n(5)]
     #[cbor(default)]
     pub limits: LaneLimits,
+    /// Whether each key's own tasks are kept in order.
+    #[n(6)]
+    #[cbor(default)]
+    pub key_order: KeyOrder,
 }
 
 impl LaneRow {
@@ -80,6 +86,8 @@ pub struct LanesState {
     lanes: BTreeMap<LaneNumber, Lane>,
     numbers: BTreeMap<String, LaneNumber>,
     changed_ranks: BTreeSet<RankName>,
+    /// How many tasks are left in the groups that have changed.
+    groups_left: BTreeMap<TaskId, u32>,
 }
 
 /// Where a task is to stand, and how far behind it the next one of its key does.
@@ -103,6 +111,11 @@ impl Lane {
     /// How many tasks it has that are not done.
     pub fn undone(&self) -> u64 {
         self.ranks.values().map(|rank| rank.row.waiting + rank.row.delayed + rank.row.dead).sum()
+    }
+
+    /// How many of its tasks have a level.
+    pub fn waiting(&self) -> u64 {
+        self.ranks.values().map(|rank| rank.row.waiting).sum()
     }
 
     /// Its priorities that ever had tasks, the lowest first.
@@ -271,17 +284,23 @@ impl LanesState {
         tenant_of(key).map_or(0, |tenant| lane.row.tenant_stride(tenant))
     }
 
+    fn writes_key_order(&self, lane: LaneNumber) -> bool {
+        self.lanes.get(&lane).is_some_and(|lane| lane.row.key_order.is_written())
+    }
+
     /// Puts a task into its place.
     pub(super) fn place(
         &mut self,
         tables: &mut dyn Tables,
         name: RankName,
-        key: &str,
         level: Level,
-        stride: u32,
-        beside: Option<PayloadRef<'_>>,
+        row: &PlaceRow<'_>,
     ) {
-        put_place(tables, name, key, level, stride, beside);
+        let key = row.key;
+        put_place(tables, name, level, row);
+        if self.writes_key_order(name.lane) {
+            put_key_level(tables, name, key, level, row.stride);
+        }
         let tenant_stride = self.tenant_stride(name, key);
         self.rank_mut(name).enter(key, level, tenant_stride);
     }
@@ -296,8 +315,26 @@ impl LanesState {
         is_charged: bool,
     ) {
         delete_place(tables, name, key, level);
+        if self.writes_key_order(name.lane) {
+            delete_key_level(tables, name, key, level);
+        }
         let tenant_cost = if is_charged { self.tenant_stride(name, key) } else { 0 };
         self.rank_mut(name).leave(key, level, tenant_cost);
+    }
+
+    /// A group has so many tasks.
+    pub(super) fn open_group(&mut self, first: TaskId, tasks: u32) {
+        self.groups_left.insert(first, tasks);
+    }
+
+    /// A task is in its group no more.
+    pub(super) fn leave_group(&mut self, tables: &dyn Tables, id: TaskId, position: u8) {
+        let first = groups::first_of(id, position);
+        let left = self.groups_left.entry(first).or_insert_with(|| {
+            let row = tables.get(Table::GroupsLeft, &first.key()).expect("a group that has tasks is counted");
+            rows::decode(Table::GroupsLeft, &first.key(), &row)
+        });
+        *left -= 1;
     }
 
     /// A task of a key has got another level.
@@ -314,6 +351,13 @@ impl LanesState {
 
     /// Writes every changed row.
     pub(crate) fn flush(&mut self, tables: &mut dyn Tables) {
+        for (first, left) in std::mem::take(&mut self.groups_left) {
+            let left = (left > 0).then_some(left);
+            put_or_delete(tables, Table::GroupsLeft, &first.key(), left.as_ref());
+            if left.is_none() {
+                tables.delete(Table::TaskGroups, &first.key());
+            }
+        }
         for name in std::mem::take(&mut self.changed_ranks) {
             let lane = self.lanes.get_mut(&name.lane).expect("a rank belongs to a lane");
             let rank = lane.ranks.get_mut(&name.priority).expect("what was changed is there");
@@ -340,22 +384,4 @@ fn put_or_delete<T: Encode<()>>(tables: &mut dyn Tables, table: Table, key: &[u8
 fn key_of_row(row_key: &[u8]) -> (RankName, Box<str>) {
     let name = RankName::from_key(row_key).expect("a key's row begins with its rank");
     (name, std::str::from_utf8(&row_key[6..]).expect("a key is text").into())
-}
-
-/// The row of a task that is not done.
-pub(super) fn task(tables: &dyn Tables, id: TaskId) -> Option<Task> {
-    tables.get(Table::Tasks, &id.key()).map(|row| Task::from_row(id, &row))
-}
-
-/// Writes the row of a task.
-pub(super) fn put_task(tables: &mut dyn Tables, id: TaskId, task: &Task) {
-    tables.put(Table::Tasks, &id.key(), rows::encode(task));
-}
-
-/// Removes a task's own rows; `is_apart` says whether its payload has one.
-pub(super) fn delete_task(tables: &mut dyn Tables, id: TaskId, is_apart: bool) {
-    tables.delete(Table::Tasks, &id.key());
-    if is_apart {
-        tables.delete(Table::Payloads, &id.key());
-    }
 }

@@ -9,12 +9,14 @@
 //! - A new task's level lies above the ack level.
 
 use super::delayed;
+use super::groups::Grouping;
 use super::levels::{Level, RankName};
-use super::places::set_apart;
-use super::state::{Charge, LanesState, put_task};
+use super::places::{PlaceRow, set_apart};
+use super::records;
+use super::state::{Charge, LanesState};
 use super::tasks::{AddTasks, NewTask, Payload, Standing, Task, TaskId};
 use crate::entry::{Applied, Effect, Outcome, Refusal};
-use crate::limits::LANE_TASKS_MAX;
+use crate::limits::{LANE_TASKS_MAX, TASKS_PER_GROUP_MIN};
 use crate::tables::Tables;
 use crate::time::At;
 
@@ -44,24 +46,33 @@ pub(crate) fn add(
         state.advance(RankName { lane, priority: handed_out.priority }, handed_out);
     }
     let (mut ids, mut effects) = (Vec::with_capacity(it.tasks.len()), Vec::with_capacity(it.tasks.len()));
+    let mut grouping = (it.tasks.len() >= TASKS_PER_GROUP_MIN).then(|| Grouping::new(lane, at));
     for new in &it.tasks {
         let id = next_id();
         let name = RankName { lane, priority: new.priority };
         state.count(name, |row| row.added += 1);
-        let task = Task { payload: set_apart(tables, id, &new.payload), ..task_of(new, name, at) };
-        effects.push(match new.due_at(at) {
-            until if until > at => delayed::delay(state, tables, id, task, until),
-            _ => {
-                let charge = state.charge(name, &new.key, new.weight);
-                place(state, tables, id, task, charge)
+        let payload = set_apart(tables, id, &new.payload);
+        let until = new.due_at(at);
+        let charge = (until <= at).then(|| state.charge(name, &new.key, new.weight));
+        effects.push(match (charge, &mut grouping) {
+            (None, _) => delayed::delay(state, tables, id, Task { payload, ..task_of(new, name, at) }, until),
+            (Some(charge), None) => {
+                place(state, tables, id, Task { payload, ..task_of(new, name, at) }, charge)
+            }
+            (Some(Charge { pass, stride }), Some(grouping)) => {
+                let position = Some(grouping.add(state, tables, id, new, pass));
+                let beside = payload.as_ref().map(Payload::as_ref);
+                let row = PlaceRow { key: &new.key, stride, payload: beside, position };
+                stand(state, tables, name, Level { pass, id }, &row)
             }
         });
         ids.push(id);
     }
+    grouping.iter_mut().for_each(|grouping| grouping.close(state, tables));
     Applied { outcome: Outcome::TasksAdded { tasks: ids.into_iter().collect() }, effects }
 }
 
-/// Gives a task that has no level its place, and says so.
+/// Gives a task with a row of its own that has no level its place, and says so.
 pub(super) fn place(
     state: &mut LanesState,
     tables: &mut dyn Tables,
@@ -72,12 +83,25 @@ pub(super) fn place(
     let (name, level) = (RankName { lane: task.lane, priority: task.priority }, Level { pass, id });
     task.standing = Standing::Waiting { pass };
     let beside = task.payload.take();
-    put_task(tables, id, &task);
-    let key = &task.key;
-    state.place(tables, name, key, level, stride, beside.as_ref().map(Payload::as_ref));
+    records::put(tables, id, &task);
+    let row =
+        PlaceRow { key: &task.key, stride, payload: beside.as_ref().map(Payload::as_ref), position: None };
+    stand(state, tables, name, level, &row)
+}
+
+/// A task stands there from now on.
+fn stand(
+    state: &mut LanesState,
+    tables: &mut dyn Tables,
+    name: RankName,
+    level: Level,
+    row: &PlaceRow<'_>,
+) -> Effect {
+    let PlaceRow { key, stride, .. } = *row;
+    state.place(tables, name, level, row);
     let rank = state.rank(name).expect("it has just got a task");
     assert!(rank.acked_around(key) < Some(level), "a new task's level lies above the ack level");
-    Effect::TaskPlaced { rank: name, level, key: key.as_str().into(), stride, times: rank.times(key) }
+    Effect::TaskPlaced { rank: name, level, key: key.into(), stride, times: rank.times(key) }
 }
 
 /// A new task, without its payload. Where it stands is said by whoever puts it there.

@@ -5,6 +5,7 @@ use minicbor::bytes::ByteVec;
 use windlass_core::audit;
 use windlass_core::entry::{Command, Complete, Done, Fail, FailedAttempt, Lead, Outcome, Output, Settled};
 use windlass_core::ids::{Attempt, ChunkIndex, Epoch, Shard};
+use windlass_core::lanes::key_order::OrderKeys;
 use windlass_core::lanes::levels::{LaneNumber, Level, Weight};
 use windlass_core::lanes::limiting::{Limit, LimitLane, Rate, Scope, SetLimit};
 use windlass_core::lanes::listing;
@@ -14,7 +15,7 @@ use windlass_core::lanes::settle::{CompleteTasks, PlacedTasks};
 use windlass_core::lanes::tasks::{AddTasks, HandedOut, NewTask, Payload, TaskId};
 use windlass_core::lanes::weigh::WeighKeys;
 use windlass_core::machine::Machine;
-use windlass_core::tables::{MemoryTables, Table, Tables};
+use windlass_core::tables::{MemoryTables, Table};
 use windlass_core::time::At;
 
 #[test]
@@ -24,13 +25,31 @@ fn lanes_are_stored_in_these_rows_and_a_machine_opens_them_again() {
     let of_lanes = |line: &&str| TABLES.iter().any(|table| line.starts_with(&format!("{} ", table.name())));
     let lines = lines_of(&machine);
     let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
-    for table in TABLES {
+    for table in TABLES.into_iter().filter(|table| ![Table::TaskGroups, Table::GroupsLeft].contains(table)) {
         let is_there = lines.iter().any(|line| line.starts_with(&format!("{} ", table.name())));
         assert!(is_there, "the script writes to {}", table.name());
     }
     let expected: Vec<String> = ROWS.iter().map(|row| row.replace("(09)", &"09".repeat(1_025))).collect();
     let found: Vec<&str> = lines.iter().copied().filter(of_lanes).collect();
     assert_eq!(found, expected, "found:\n{}", found.join("\n"));
+
+    let mut again = Machine::open(tables_of(&lines));
+    audit::check(&again);
+    assert!(again.lanes().all().eq(machine.lanes().all()));
+    again.flush();
+    assert_eq!(again.tables(), machine.tables(), "opening and flushing changes no row");
+}
+
+#[test]
+fn tasks_that_share_a_row_and_an_order_in_the_making_are_stored_in_these_rows() {
+    let machine = scripted_groups();
+    audit::check(&machine);
+    let is_shown =
+        |line: &&str| GROUP_TABLES.iter().any(|table| line.starts_with(&format!("{} ", table.name())));
+    let lines = lines_of(&machine);
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    let found: Vec<&str> = lines.iter().copied().filter(is_shown).collect();
+    assert_eq!(found, GROUP_ROWS, "found:\n{}", found.join("\n"));
 
     let mut again = Machine::open(tables_of(&lines));
     audit::check(&again);
@@ -52,8 +71,7 @@ fn a_machine_opens_the_rows_of_old_and_their_tasks_go_on() {
     let task_of = |row: &&str| row.strip_prefix("tasks ").map(|rest| TaskId::from_key(&bytes(&rest[..16])));
     let tasks: Vec<TaskId> = ROWS_OF_OLD.iter().filter_map(|row| task_of(row)?).collect();
     let payload = |machine: &Machine<MemoryTables>, id: TaskId| {
-        let row = |table, key: &[u8]| machine.tables().get(table, key);
-        listing::task_and_payload(id, row).map(|(_, payload)| payload)
+        listing::task_and_payload(machine.tables(), id).map(|(_, payload)| payload)
     };
     assert_eq!(payload(&machine, tasks[0]), Some(Payload::Object("inputs/1".into())));
     assert_eq!(payload(&machine, tasks[1]), Some(Payload::Nothing));
@@ -148,6 +166,10 @@ pub(crate) fn full_complete_tasks(level: Level) -> Command {
     })
 }
 
+pub(crate) fn full_order_keys() -> Command {
+    Command::OrderKeys(OrderKeys { lane: "mail".into(), tasks_max: 500 })
+}
+
 pub(crate) const fn full_releveled() -> Releveled {
     let phase = Phase::Count { first: 1 << 20, tasks: 8 };
     Releveled { tasks: 7, next: Some(RelevelFrom { phase, level: None }) }
@@ -186,7 +208,40 @@ fn scripted_lanes() -> Machine<MemoryTables> {
     machine
 }
 
-pub(crate) const TABLES: [Table; 10] = [
+/// Nine tasks that are added together, of which one is done, one has failed and one is not due yet; some of them are in order.
+fn scripted_groups() -> Machine<MemoryTables> {
+    let mut machine = Machine::open(MemoryTables::default());
+    let mut number = 0;
+    let mut apply = |command| {
+        number += 1;
+        let outcome = machine.apply(entry(number, command)).outcome;
+        machine.flush();
+        outcome
+    };
+    apply(Command::Lead(Lead { shard: Shard::default() }));
+    apply(Command::SetLane(SetLane { is_draining: None, ..full_set_lane() }));
+    let small = Payload::Inline(ByteVec::from(vec![7, 8]));
+    let mut tasks: Vec<NewTask> =
+        ["acme", "acme/bob", "zeta", "acme", "zeta", "acme/eve", "acme", "zeta", "acme"]
+            .into_iter()
+            .map(|key| NewTask { payload: small.clone(), ..NewTask::new(key) })
+            .collect();
+    tasks[2].delay_ms = Some(500);
+    tasks[3].weight = Weight::from_milli(2_500).expect("it is a weight");
+    tasks[4].priority = 3;
+    let add = AddTasks { lane: "mail".into(), tasks, handed_out: Vec::new(), idempotency_key: None };
+    let Outcome::TasksAdded { tasks } = apply(Command::AddTasks(add)) else { panic!("they are taken in") };
+    let added: Vec<TaskId> = tasks.iter().collect();
+    let attempt = Attempt::of_task(Epoch(1), 0);
+    let failed = vec![FailedAttempt { chunk: ChunkIndex(0), attempt, reason: "it broke".into() }];
+    apply(Command::Fail(Fail { submission: added[6], failed }));
+    let done = vec![Done { chunk: ChunkIndex(0), attempt, output: Output::Nothing, entries: None }];
+    apply(Command::Complete(Complete { submission: added[0], done }));
+    apply(Command::OrderKeys(OrderKeys { lane: "mail".into(), tasks_max: 4 }));
+    machine
+}
+
+pub(crate) const TABLES: [Table; 12] = [
     Table::Lanes,
     Table::Ranks,
     Table::LaneKeys,
@@ -197,11 +252,34 @@ pub(crate) const TABLES: [Table; 10] = [
     Table::DelayedTasks,
     Table::DeadTasks,
     Table::Tenants,
+    Table::TaskGroups,
+    Table::GroupsLeft,
+];
+
+const GROUP_TABLES: [Table; 6] =
+    [Table::Lanes, Table::Tasks, Table::Levels, Table::KeyLevels, Table::TaskGroups, Table::GroupsLeft];
+
+const GROUP_ROWS: &[&str] = &[
+    "lanes 6d61696c = 87011b000001977420dc02f4f4a084808080a082028184006561636d652f82001b02ac73ba00c0000104",
+    "tasks 02ac73ba00c00002 = 8b0100647a6574611903e88201811b000001977420ddf71b000001977420dc03051903e800f6820181420708",
+    "tasks 02ac73ba00c00006 = 8b01006461636d651903e88201811b000001977420dfec1b000001977420dc03051903e80182011b4000000000000000820181420708",
+    "levels 0000000100000000000000000002ac73ba00c00007 = 84647a6574611a0010000082018142070807",
+    "levels 0000000100000000000010000002ac73ba00c00003 = 846461636d651a0006666682018142070803",
+    "levels 0000000100000000000026666602ac73ba00c00008 = 846461636d651a0010000082018142070808",
+    "levels 0000000103000000000000000002ac73ba00c00004 = 84647a6574611a0010000082018142070804",
+    "key_levels 00000001000461636d65000000000010000002ac73ba00c00003 = 1a00066666",
+    "key_levels 00000001000461636d65000000000026666602ac73ba00c00008 = 1a00100000",
+    "key_levels 0000000100047a657461000000000000000002ac73ba00c00007 = 1a00100000",
+    "key_levels 00000001000561636d652f000000000000000002ac73ba00c00001 = 846861636d652f626f621a0010000082018142070801",
+    "key_levels 00000001000561636d652f000000000000000002ac73ba00c00005 = 846861636d652f6576651a0010000082018142070805",
+    "key_levels 00000001000861636d652f626f62000000000000000002ac73ba00c00001 = 1a00100000",
+    "task_groups 02ac73ba00c00000 = 85011b000001977420dc03846461636d656861636d652f626f62647a6574616861636d652f6576658384001903e8051903e884001909c4051903e884031903e8051903e8898300000083010000f68300011a0010000083020200830300008300001a00166666830200008300001a00266666",
+    "groups_left 02ac73ba00c00000 = 06",
 ];
 
 /// All rows of these tables after their script, in order; `(09)` stands for 1,025 bytes of nine.
 const ROWS: &[&str] = &[
-    "lanes 6d61696c = 86011b000001977420dc02f4f4a16461636d651903e8848203821909c4078203821909c4078203821909c407a16561636d652f8203821909c407",
+    "lanes 6d61696c = 87011b000001977420dc02f4f4a16461636d651903e8848203821909c4078203821909c4078203821909c407a16561636d652f8203821909c407820080",
     "ranks 0000000100 = 891a00100000f6821a002000001b02ac73ba01800002040001060100",
     "ranks 0000000103 = 891b0000010000000000f6f6000100010005",
     "lane_keys 000000010000 = 831a00100000011a00100000",
@@ -229,8 +307,10 @@ const ROWS: &[&str] = &[
     "tenants 00000001000561636d652f = 8100",
 ];
 
-/// Rows that earlier builds wrote otherwise: small payloads were in the tasks' own rows all the while.
+/// Rows that earlier builds wrote otherwise: small payloads were in the tasks' own rows all the while, and of lanes nothing was said of
+/// the order of keys, which each of them had.
 const ROWS_OF_OLD: &[&str] = &[
+    "lanes 6d61696c = 86011b000001977420dc02f4f4a16461636d651903e8848203821909c4078203821909c4078203821909c407a16561636d652f8203821909c407",
     "tasks 02ac73ba01400001 = 8b0100601903e8820081001b000001977420dc05051903e800f682028168696e707574732f31",
     "tasks 02ac73ba01400002 = 8b0100647a6574611903e8820081001b000001977420dc05051903e800f6820080",
     "tasks 02ac73ba01800003 = 8b01006861636d652f626f621903e8820081001b000001977420dc06051903e800f6820080",

@@ -24,7 +24,7 @@ use windlass_core::lanes::reader::Placed;
 use windlass_core::lanes::redrive::Redrive;
 use windlass_core::lanes::tasks::{NewTask, Payload, Standing, TaskId};
 use windlass_core::lanes::weigh::WeighKeys;
-use windlass_core::limits::TASK_PAYLOAD_IN_ROW_BYTES_MAX;
+use windlass_core::limits::{TASK_PAYLOAD_IN_ROW_BYTES_MAX, TASKS_PER_GROUP_MIN};
 use windlass_core::machine::Machine;
 use windlass_core::seeded::Seeded;
 use windlass_core::tables::{MemoryTables, Table};
@@ -209,7 +209,9 @@ impl Chaos {
     }
 
     fn add(&mut self) {
-        let tasks = (0..1 + self.below(6)).map(|_| self.new_task()).collect();
+        // Now and then so many that they share a row.
+        let count = if self.below(8) == 0 { TASKS_PER_GROUP_MIN + self.below(12) } else { 1 + self.below(6) };
+        let tasks = (0..count).map(|_| self.new_task()).collect();
         let lane = LANES[usize::from(self.below(8) == 0)];
         let mut add = self.leader.stamped(lane, tasks);
         if self.below(10) == 0 {

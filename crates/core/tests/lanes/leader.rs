@@ -7,12 +7,14 @@ use windlass_core::batch::reserver::{Holder, Reserver, SessionId};
 use windlass_core::batch::strategy::Strategy;
 use windlass_core::batch::tokens::AttemptToken;
 use windlass_core::entry::{
-    Applied, Command, Complete, Done, Effect, Entry, Fail, FailedAttempt, Lead, Outcome, Output, Settled,
+    Applied, Command, Complete, Done, Effect, Entry, Fail, FailedAttempt, Lead, Outcome, Output, Refusal,
+    Settled,
 };
 use windlass_core::ids::{Attempt, ChunkIndex, ChunkName, ContinuationToken, Epoch, SenderId, Shard};
 use windlass_core::lanes::acks::levels_above;
 use windlass_core::lanes::delayed::next_due;
 use windlass_core::lanes::desk::{Buffer, Desk, Errand, RankSeen};
+use windlass_core::lanes::key_order::OrderKeys;
 use windlass_core::lanes::levels::{LaneNumber, Level, QueueName, RankName};
 use windlass_core::lanes::listing;
 use windlass_core::lanes::open::SetLane;
@@ -202,6 +204,22 @@ impl Leader {
     /// Adds so many tasks of a key.
     pub(crate) fn add_of(&mut self, key: &str, count: usize) -> Vec<TaskId> {
         self.add(vec![NewTask::new(key); count])
+    }
+
+    /// A command that may need each key's own tasks in order: they are put in order then, some at a time.
+    pub(crate) fn apply_ordered(&mut self, command: Command) -> Outcome {
+        let mut tasks_max = 1;
+        loop {
+            match self.apply(command.clone()).outcome {
+                Outcome::Refused(Refusal::KeysUnordered { lane }) => {
+                    let order = OrderKeys { lane, tasks_max };
+                    let outcome = self.apply(Command::OrderKeys(order)).outcome;
+                    assert!(matches!(outcome, Outcome::KeysOrdered { .. }), "{outcome:?}");
+                    tasks_max = (2 * tasks_max).min(1_000);
+                }
+                outcome => return outcome,
+            }
+        }
     }
 
     /// Hands a session up to `max` tasks of the lane, as far as they are read.

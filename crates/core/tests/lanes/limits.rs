@@ -24,7 +24,7 @@ pub(crate) fn named(name: &str) -> Scope {
 
 pub(crate) fn limit(leader: &mut Leader, scope: Scope, limit: Option<Limit>) {
     let set = vec![SetLimit { scope, limit }];
-    let outcome = leader.apply(Command::LimitLane(LimitLane { lane: LANE.into(), set })).outcome;
+    let outcome = leader.apply_ordered(Command::LimitLane(LimitLane { lane: LANE.into(), set }));
     assert_eq!(outcome, Outcome::LaneSet);
 }
 

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use windlass_core::entry::{Applied, Command, Effect, Entry, Fail, FailedAttempt, Outcome, Refusal, Settled};
 use windlass_core::ids::Attempt;
 use windlass_core::ids::{ContinuationToken, SenderId};
+use windlass_core::lanes::key_order::KeyOrder;
 use windlass_core::lanes::levels::{LaneNumber, Level, RankName, Weight, tenant_of};
 use windlass_core::lanes::limiting::LaneLimits;
 use windlass_core::lanes::open::SetLane;
@@ -75,6 +76,7 @@ impl Model {
             Command::WeighKeys(it) => self.weigh(it),
             Command::LimitLane(it) => self.limit(it),
             Command::Relevel(it) => self.relevel(it),
+            Command::OrderKeys(it) => self.order_keys(it, gave),
             Command::ReleaseTasks => self.release(),
             Command::Redrive(it) => self.redrive(it),
             Command::Complete(it) => {
@@ -111,6 +113,7 @@ impl Model {
             is_draining: false,
             weights: BTreeMap::new(),
             limits: LaneLimits::default(),
+            key_order: KeyOrder::Absent,
         };
         let KnownLane { row } = self.lanes.entry(it.name.clone()).or_insert(KnownLane { row });
         row.is_paused = it.is_paused.unwrap_or(row.is_paused);

@@ -152,7 +152,7 @@ impl Run {
         let rate = [None, None, Some(Rate { milli_per_second: 50_000, burst: 3 })][self.below(3)];
         let limit = (self.below(2) == 0).then_some(Limit { in_flight, rate });
         let set = vec![SetLimit { scope, limit }];
-        self.leader.apply(Command::LimitLane(LimitLane { lane: LANE.into(), set }));
+        self.leader.apply_ordered(Command::LimitLane(LimitLane { lane: LANE.into(), set }));
     }
 
     /// Errands are done in no hurry.

@@ -16,7 +16,7 @@ use windlass_core::tables::Walk;
 fn relevel(leader: &mut Leader, key: &str, from: Option<RelevelFrom>) -> Outcome {
     let handed_out = leader.reserver.desk().handed_out(LANE, [(0, key)]);
     let relevel = Relevel { lane: LANE.into(), priority: 0, key: key.into(), from, handed_out };
-    leader.apply(Command::Relevel(relevel)).outcome
+    leader.apply_ordered(Command::Relevel(relevel))
 }
 
 fn step(leader: &mut Leader, key: &str, from: Option<RelevelFrom>) -> Option<RelevelFrom> {

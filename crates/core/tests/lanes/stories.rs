@@ -18,7 +18,7 @@ use windlass_core::lanes::tasks::{AddTasks, NewTask, Payload, Standing, TaskId};
 use windlass_core::lanes::weigh::WeighKeys;
 use windlass_core::limits::{LOSS_DELAY_MS, TASKS_DUE_PER_COMMAND_MAX};
 use windlass_core::machine::Machine;
-use windlass_core::tables::{MemoryTables, Table, Tables};
+use windlass_core::tables::{MemoryTables, Table};
 
 const BERT: SessionId = SessionId(2);
 
@@ -366,8 +366,8 @@ fn a_large_payload_is_kept_apart_and_goes_with_its_task() {
     let held = leader.next_is(added[0]);
     leader.fail(held);
     leader.wait_ms(0);
-    let row = |table, key: &[u8]| leader.machine.tables().get(table, key);
-    assert_eq!(listing::task_and_payload(added[0], row).map(|(_, payload)| payload), Some(large));
+    let tables = leader.machine.tables();
+    assert_eq!(listing::task_and_payload(tables, added[0]).map(|(_, payload)| payload), Some(large));
     let held = leader.next_is(added[0]);
     leader.complete(held);
     assert_eq!(leader.rows(Table::Payloads), 0);
@@ -386,10 +386,10 @@ fn a_small_payload_goes_with_its_task_from_place_to_place() {
     };
     let added = leader.add(vec![of("a"), of("acme/bob")]);
     let payloads = |leader: &Leader| {
-        let row = |table, key: &[u8]| leader.machine.tables().get(table, key);
+        let tables = leader.machine.tables();
         added
             .iter()
-            .map(|id| listing::task_and_payload(*id, row).map(|(_, payload)| payload))
+            .map(|id| listing::task_and_payload(tables, *id).map(|(_, payload)| payload))
             .collect::<Vec<_>>()
     };
     let kept = vec![Some(small.clone()); 2];

@@ -185,7 +185,8 @@ impl Room {
             | Command::WeighKeys(_)
             | Command::LimitLane(_)
             | Command::Relevel(_)
-            | Command::CompleteTasks(_) => panic!("lanes have tests of their own"),
+            | Command::CompleteTasks(_)
+            | Command::OrderKeys(_) => panic!("lanes have tests of their own"),
             Command::CreateBranch(_)
             | Command::DeleteBranch(_)
             | Command::ResetBranch(_)

@@ -3,17 +3,20 @@
 use super::Service;
 use super::batch::unexpected;
 use super::lanes::{invalid, unknown_lane};
-use crate::limits::RELEVEL_STEPS_PER_REQUEST;
+use super::problem_of_refusal;
+use crate::limits::{ORDER_KEYS_STEPS_PER_REQUEST, RELEVEL_STEPS_PER_REQUEST};
 use minicbor::{Decode, Encode};
 use windlass_api::lanes::{
     LaneChangeRequest, LaneDetails, LaneLimitsChange, LimitInfo, RelevelRequest, RelevelResponse,
 };
-use windlass_api::problem::Problem;
-use windlass_core::entry::{Command, Outcome};
+use windlass_api::problem::{Problem, ProblemCode};
+use windlass_core::entry::{Command, Outcome, Refusal};
+use windlass_core::lanes::key_order::OrderKeys;
 use windlass_core::lanes::levels::{Weight, is_tenant};
 use windlass_core::lanes::limiting::{Limit, LimitLane, Rate, Scope, SetLimit};
 use windlass_core::lanes::relevel::{Relevel, RelevelFrom, Releveled};
 use windlass_core::lanes::weigh::WeighKeys;
+use windlass_core::limits::TASKS_ORDERED_PER_COMMAND_MAX;
 
 /// Where a request to relevel goes on.
 #[derive(Debug, Clone, Encode, Decode)]
@@ -39,6 +42,9 @@ impl Service {
         });
         let weights: std::collections::BTreeMap<_, _> = weights.collect::<Result<_, _>>().map_err(invalid)?;
         let set = limits_to_set(request.limits).map_err(invalid)?;
+        if set.iter().any(SetLimit::is_of_keys) {
+            self.order_keys(&lane).await?;
+        }
         let mut commands = Vec::new();
         if !weights.is_empty() {
             commands.push(Command::WeighKeys(WeighKeys { lane: lane.clone(), weights }));
@@ -55,10 +61,39 @@ impl Service {
         self.lane(&lane)
     }
 
+    /// Puts the tasks that wait in a lane in order key by key, if they are not, as far as one request goes. What is done stays done.
+    async fn order_keys(&self, lane: &str) -> Result<(), Problem> {
+        let is_needed = self.order().read(|machine| {
+            let lane = machine.lanes().by_name(lane)?;
+            Some(!lane.row().key_order.is_kept() && lane.waiting() > 0)
+        });
+        if !is_needed.ok_or_else(|| unknown_lane(lane))? {
+            return Ok(());
+        }
+        let tasks_max = u32::try_from(TASKS_ORDERED_PER_COMMAND_MAX).unwrap_or(u32::MAX);
+        for _ in 0..ORDER_KEYS_STEPS_PER_REQUEST {
+            let step = OrderKeys { lane: lane.to_owned(), tasks_max };
+            match self.propose(Command::OrderKeys(step)).await? {
+                Outcome::KeysOrdered { is_done: true } => return Ok(()),
+                Outcome::KeysOrdered { is_done: false } => {}
+                other => return Err(unexpected(&other)),
+            }
+        }
+        Err(problem_of_refusal(&Refusal::KeysUnordered { lane: lane.to_owned() }))
+    }
+
     /// Gives waiting tasks of keys new levels by the weights of their names, some at a time.
     pub async fn relevel(&self, lane: &str, request: RelevelRequest) -> Result<RelevelResponse, Problem> {
         let mut to_do = self.keys_to_relevel(lane, &request)?;
         let mut tasks = 0;
+        if let Some(first) = to_do.last() {
+            match self.order_keys(lane).await {
+                Err(problem) if problem.code == ProblemCode::LaneKeysUnordered => {
+                    return Ok(RelevelResponse { tasks, next: Some(first.text()) });
+                }
+                ordered => ordered?,
+            }
+        }
         for _ in 0..RELEVEL_STEPS_PER_REQUEST {
             let Some(Cursor { priority, key, from }) = to_do.pop() else { break };
             let stamp = [(priority, key.as_str())];

@@ -7,11 +7,12 @@ use crate::limits::{LANE_KEYS_LOOKED_AT_MAX, LANE_KEYS_SHOWN};
 use std::collections::{BTreeMap, BTreeSet};
 use windlass_api::json::time_text;
 use windlass_api::lanes::{
-    LaneBlockInfo, LaneDetails, LaneInfo, LaneKeyDetails, LaneLimitsInfo, LaneListQuery, LanePage,
-    LanePriorityInfo, LaneShares, LimitInfo,
+    KeyOrderInfo, LaneBlockInfo, LaneDetails, LaneInfo, LaneKeyDetails, LaneLimitsInfo, LaneListQuery,
+    LanePage, LanePriorityInfo, LaneShares, LimitInfo,
 };
 use windlass_api::problem::Problem;
 use windlass_core::lanes::desk::{Desk, RankSeen};
+use windlass_core::lanes::key_order::KeyOrder;
 use windlass_core::lanes::levels::{LaneNumber, Level, RankName};
 use windlass_core::lanes::limiting::{LaneLimits, Limit};
 use windlass_core::lanes::listing;
@@ -29,13 +30,14 @@ struct LaneSeen {
     busiest: Vec<LaneKeyDetails>,
     weights: BTreeMap<String, f64>,
     limits: LaneLimitsInfo,
+    key_order: KeyOrderInfo,
 }
 
 impl Service {
     /// A lane as this node knows it.
     pub fn lane(&self, name: &str) -> Result<LaneDetails, Problem> {
         let lane = self.order().read(|machine| machine.lanes().by_name(name).map(lane_seen));
-        let LaneSeen { number, mut info, ranks, busiest, weights, limits } =
+        let LaneSeen { number, mut info, ranks, busiest, weights, limits, key_order } =
             lane.ok_or_else(|| unknown_lane(name))?;
         let mut details = LaneDetails {
             lane: info.clone(),
@@ -44,6 +46,7 @@ impl Service {
             weights,
             limits,
             oldest_added_at: None,
+            key_order,
             worst_lag: 0.0,
         };
         let oldest = self.dispatcher().look_at_lanes(|desk, now| {
@@ -108,7 +111,12 @@ fn lane_seen(lane: &Lane) -> LaneSeen {
     let ranks = lane.ranks().rev().map(|(priority, rank)| priority_of(priority, rank)).collect();
     let weights = lane.row().weights.iter().map(|(key, weight)| (key.clone(), weight.as_f64())).collect();
     let limits = limits_of(&lane.row().limits);
-    LaneSeen { number: lane.row().number, info: info_of(lane), ranks, busiest, weights, limits }
+    let key_order = match &lane.row().key_order {
+        KeyOrder::Kept => KeyOrderInfo::Kept,
+        KeyOrder::Absent => KeyOrderInfo::Absent,
+        KeyOrder::Making(making) => KeyOrderInfo::Making { tasks: making.tasks },
+    };
+    LaneSeen { number: lane.row().number, info: info_of(lane), ranks, busiest, weights, limits, key_order }
 }
 
 fn key_of(key: &str, priority: u8, row: &KeyRow, all_milli: u64) -> LaneKeyDetails {

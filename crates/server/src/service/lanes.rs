@@ -22,9 +22,8 @@ use windlass_core::lanes::open::SetLane;
 use windlass_core::lanes::places::{Place, PlaceRow};
 use windlass_core::lanes::reader::Placed;
 use windlass_core::lanes::redrive::Redrive;
-use windlass_core::lanes::tasks::{AddTasks, NewTask, Payload, PayloadRef, Standing, Task, TaskId};
+use windlass_core::lanes::tasks::{AddTasks, NewTask, Payload, PayloadRef, Standing, TaskId};
 use windlass_core::limits::{ATTEMPTS_MAX_DEFAULT, RETRY_DELAY_MS_DEFAULT, TASKS_PER_ADD_MAX};
-use windlass_core::tables::{Table, Tables};
 use windlass_core::time::At;
 
 /// What is changed of a lane.
@@ -215,11 +214,8 @@ impl Service {
         }
         let id = place.level.id;
         // It is large, or has another place now; or it was added a moment ago: the tables have it when the machine has let go.
-        let found = listing::task_and_payload(id, |table, key| self.order().committed().get(table, key));
-        let found = found.or_else(|| {
-            self.order()
-                .read(|machine| listing::task_and_payload(id, |table, key| machine.tables().get(table, key)))
-        });
+        let found = listing::task_and_payload(self.order().committed(), id)
+            .or_else(|| self.order().read(|machine| listing::task_and_payload(machine.tables(), id)));
         let Some((_, payload)) = found else {
             self.dispatcher().send(Event::TaskMissing(id));
             return None;
@@ -237,8 +233,7 @@ impl Service {
 
     /// Where a task stands that a consumer says it still works on; none if it is no task, or not waiting.
     pub(crate) fn place_of_task(&self, name: ChunkName) -> Option<(RankName, Placed)> {
-        let task = self.order().committed().get(Table::Tasks, &name.submission.key())?;
-        let task = Task::from_row(name.submission, &task);
+        let task = listing::task(self.order().committed(), name.submission)?;
         let Standing::Waiting { pass } = task.standing else { return None };
         let rank = RankName { lane: task.lane, priority: task.priority };
         // A retry was charged for before.

@@ -293,6 +293,7 @@ pub fn problem_of_refusal(refusal: &Refusal) -> Problem {
         Refusal::Malformed { .. } => ProblemCode::InvalidRequest,
         Refusal::LaneUnknown { .. } => ProblemCode::LaneUnknown,
         Refusal::LaneDraining { .. } => ProblemCode::LaneDraining,
+        Refusal::KeysUnordered { .. } => ProblemCode::LaneKeysUnordered,
         Refusal::BranchUnknown { .. } => ProblemCode::BranchUnknown,
         Refusal::BranchExists { .. } => ProblemCode::BranchExists,
         Refusal::CommitUnknown { .. } | Refusal::RequestUnknown { .. } => ProblemCode::CommitUnknown,

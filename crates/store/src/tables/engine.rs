@@ -120,14 +120,7 @@ impl Engine {
     }
 
     pub(super) fn get(&self, table: Table, key: &[u8]) -> fjall::Result<Option<Slice>> {
-        let Some(recent) = self.recent(table) else { return self.keyspace(table).get(key) };
-        let before = match recent.get(key) {
-            Ok(value) => return Ok(Some(value)),
-            Err(before) => before,
-        };
-        let found = self.keyspace(table).get(key)?;
-        recent.keep(before, found.as_ref().map(|value| (key, &**value)));
-        Ok(found)
+        self.keyspace(table).get(key)
     }
 
     /// The rows of a range that is not empty.
@@ -160,12 +153,6 @@ impl Engine {
             }
         }
         batch.commit()?;
-        // Until this returns whoever looks for one of these rows finds it in memory.
-        for (table, of_table) in rows.tables() {
-            if let Some(recent) = self.recent(table) {
-                recent.forget(of_table.keys());
-            }
-        }
         rows.tables().try_for_each(|(table, _)| self.seal_if_full(table))
     }
 

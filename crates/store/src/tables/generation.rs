@@ -15,13 +15,19 @@ pub(super) type Rows = BTreeMap<Slice, Option<Slice>>;
 const ROW_BYTES: usize = 64;
 
 /// See the file's head.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Generation {
     /// Whoever walks over the rows of a table holds them as they are. What is put into them meanwhile is put into a copy: it is made
     /// once for a walk, of one table.
     tables: [Option<Arc<Rows>>; Table::ALL.len()],
     rows: usize,
     bytes: usize,
+}
+
+impl Default for Generation {
+    fn default() -> Generation {
+        Generation { tables: [const { None }; Table::ALL.len()], rows: 0, bytes: 0 }
+    }
 }
 
 impl Generation {

@@ -48,7 +48,7 @@ use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use windlass_core::tables::{KeyRange, Row, Table, Tables, Walk, is_empty_range};
+use windlass_core::tables::{KeyRange, ReadRows, Row, Table, Tables, Walk, is_empty_range};
 
 /// The machine's tables on disk.
 pub struct DiskTables {
@@ -210,7 +210,7 @@ impl CommittedRows {
             let range = (from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
             let piece: Vec<Row> = self.scan(table, range).take(PIECE_ROWS.min(limit)).collect();
             if let (Some(recent), Some(before)) = (recent, before) {
-                recent.keep(before, piece.iter().map(|(key, value)| (&key[..], &value[..])));
+                recent.keep(before, &piece);
             }
             from = Bound::Excluded(piece.last()?.0.clone());
             Some(piece)
@@ -240,6 +240,16 @@ impl CommittedRows {
     }
 }
 
+impl ReadRows for CommittedRows {
+    fn row(&self, table: Table, key: &[u8]) -> Option<Vec<u8>> {
+        self.get(table, key)
+    }
+
+    fn rows<'a>(&'a self, table: Table, range: KeyRange<'_>) -> Box<dyn Iterator<Item = Row> + 'a> {
+        self.scan(table, range)
+    }
+}
+
 impl Shared {
     fn get(
         &self,
@@ -247,6 +257,12 @@ impl Shared {
         key: &[u8],
         or: fn(&Engine, fjall::Result<Option<Slice>>) -> Option<Slice>,
     ) -> Option<Vec<u8>> {
+        let recent = self.engine.recent(table);
+        let before = match recent.map(|recent| recent.get(key)) {
+            Some(Ok(value)) => return Some(value.to_vec()),
+            Some(Err(before)) => Some(before),
+            None => None,
+        };
         {
             let layers = self.pending.layers();
             let of_writing = || layers.writing.as_ref()?.get(table, key);
@@ -255,7 +271,11 @@ impl Shared {
             }
         }
         // What was not with the engine by then is newer, or it is there now.
-        or(&self.engine, self.engine.get(table, key)).map(|value| value.to_vec())
+        let found = or(&self.engine, self.engine.get(table, key)).map(|value| value.to_vec());
+        if let (Some(recent), Some(before), Some(value)) = (recent, before, &found) {
+            recent.keep(before, &[(key, value)]);
+        }
+        found
     }
 
     fn scan<'a>(

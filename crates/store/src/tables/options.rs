@@ -17,16 +17,26 @@ const FLUSHES_OF_BACKLOG_MERGED: u8 = 12;
 /// How a table is kept.
 pub(crate) fn options_of(table: Table) -> KeyspaceCreateOptions {
     let options = KeyspaceCreateOptions::default().max_memtable_size(u64::MAX);
-    let of_backlog = matches!(table, Table::Levels | Table::KeyLevels | Table::Tasks | Table::Payloads);
+    let of_backlog = matches!(
+        table,
+        Table::Levels
+            | Table::KeyLevels
+            | Table::Tasks
+            | Table::Payloads
+            | Table::TaskGroups
+            | Table::GroupsLeft
+    );
     let options = merged_after(options, if of_backlog { FLUSHES_OF_BACKLOG_MERGED } else { FLUSHES_MERGED });
     match table {
         // These are walked along, and what is looked up by itself is there and was mostly read ahead: filters, which tell that a row is
         // not there, would be of little use, and are felt in memory.
-        Table::Levels | Table::KeyLevels | Table::DelayedTasks | Table::DeadTasks => {
+        Table::Levels | Table::KeyLevels | Table::TaskGroups | Table::DelayedTasks | Table::DeadTasks => {
             read_as_needed(options).filter_policy(FilterPolicy::disabled())
         }
         // Whoever looks for one of these mostly finds it.
-        Table::Tasks | Table::Payloads => read_as_needed(options).expect_point_read_hits(true),
+        Table::Tasks | Table::Payloads | Table::GroupsLeft => {
+            read_as_needed(options).expect_point_read_hits(true)
+        }
         Table::Abouts => found_at_once(options).expect_point_read_hits(true),
         // A commit of a billion entries is staged here first.
         Table::Staged | Table::Garbage => read_as_needed(options),

@@ -2,27 +2,39 @@
 //! neighbours when it is about to be handed out, again when it is, and when it is done.
 //!
 //! Invariants
-//! - A row that is here is what the engine has, or gets when the rows that wait are written; those are asked first. Whoever writes one
-//!   has it forgotten here.
-//! - What was read before a change is not kept after it.
+//! - A row that is here is as it was committed last. Whoever commits another one has it forgotten here before that is done.
+//! - What was read before a change to rows around it is not kept after it.
 
+use super::generation::Rows;
 use fjall::Slice;
 use quick_cache::Weighter;
 use quick_cache::unsync::Cache;
+use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Thirty thousand tasks with payloads of a hundred bytes: those that sixteen busy consumers hold, and the next ones.
 const RECENT_BYTES_MAX: u64 = 8 << 20;
 /// What a row takes beside its bytes, about.
 const ROW_BYTES: usize = 64;
+/// A read during which there are more changes than this is not kept, wherever they were: some milliseconds of busy callers.
+const CHANGES_KNOWN: usize = 64;
 
 /// See the file's head.
-pub(super) struct Recent(Mutex<Rows>);
+pub(super) struct Recent(Mutex<Known>);
 
-struct Rows {
+struct Known {
     rows: Cache<Slice, Slice, Bytes>,
     /// Counts the times that rows were changed.
     changes: u64,
+    /// The last of them.
+    last: VecDeque<Changed>,
+}
+
+/// The first and the last of some rows that were changed.
+#[derive(Clone)]
+pub(super) struct Changed {
+    first: Slice,
+    last: Slice,
 }
 
 /// The moment before something is read elsewhere.
@@ -36,13 +48,14 @@ impl Recent {
         /// A task with a short key and a payload of a hundred bytes; the cache only plans by it.
         const USUAL_BYTES: u64 = 300;
         let items = usize::try_from(RECENT_BYTES_MAX / USUAL_BYTES).expect("they fit into memory");
-        Recent(Mutex::new(Rows { rows: Cache::with_weighter(items, RECENT_BYTES_MAX, Bytes), changes: 0 }))
+        let rows = Cache::with_weighter(items, RECENT_BYTES_MAX, Bytes);
+        Recent(Mutex::new(Known { rows, changes: 0, last: VecDeque::new() }))
     }
 
     /// A row, or the moment before it is read elsewhere.
     pub(super) fn get(&self, key: &[u8]) -> Result<Slice, Before> {
-        let rows = self.lock();
-        rows.rows.get(key).cloned().ok_or(Before { changes: rows.changes })
+        let known = self.lock();
+        known.rows.get(key).cloned().ok_or(Before { changes: known.changes })
     }
 
     /// The moment before rows are read elsewhere.
@@ -50,32 +63,56 @@ impl Recent {
         Before { changes: self.lock().changes }
     }
 
-    /// Keeps rows that were read elsewhere, unless something has changed since.
-    pub(super) fn keep<'a>(
-        &self,
-        Before { changes }: Before,
-        read: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
-    ) {
-        let mut rows = self.lock();
-        if rows.changes == changes {
-            for (key, value) in read {
-                // Copies: what the engine gives holds the whole block that it was read in.
-                rows.rows.insert(key.into(), value.into());
-            }
+    /// Keeps rows that were read elsewhere, in order, unless rows between the first and the last of them have changed since.
+    pub(super) fn keep<K: AsRef<[u8]>, V: AsRef<[u8]>>(&self, before: Before, read: &[(K, V)]) {
+        let (Some((first, _)), Some((last, _))) = (read.first(), read.last()) else { return };
+        let mut known = self.lock();
+        if known.has_changed(before, first.as_ref(), last.as_ref()) {
+            return;
+        }
+        for (key, value) in read {
+            // Copies: what the engine gives holds the whole block that it was read in.
+            known.rows.insert(key.as_ref().into(), value.as_ref().into());
         }
     }
 
-    /// Forgets rows that have just been changed.
-    pub(super) fn forget<'a>(&self, keys: impl Iterator<Item = &'a Slice>) {
-        let mut rows = self.lock();
-        rows.changes += 1;
-        if !rows.rows.is_empty() {
-            keys.for_each(|key| drop(rows.rows.remove(&**key)));
+    /// Forgets rows that are about to be changed. Whoever changes them says when that is done: who reads in between may see them as
+    /// they were.
+    pub(super) fn forget(&self, rows: &Rows) -> Option<Changed> {
+        let (first, last) = (rows.first_key_value()?.0, rows.last_key_value()?.0);
+        let changed = Changed { first: first.clone(), last: last.clone() };
+        let mut known = self.lock();
+        known.note(changed.clone());
+        if !known.rows.is_empty() {
+            rows.keys().for_each(|key| drop(known.rows.remove(&**key)));
         }
+        Some(changed)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Rows> {
+    /// The change is done.
+    pub(super) fn note(&self, changed: Changed) {
+        self.lock().note(changed);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    fn note(&mut self, changed: Changed) {
+        self.changes += 1;
+        if self.last.len() == CHANGES_KNOWN {
+            self.last.pop_front();
+        }
+        self.last.push_back(changed);
+    }
+
+    /// Whether rows from a first one to a last one may have changed since that moment.
+    fn has_changed(&self, before: Before, first: &[u8], last: &[u8]) -> bool {
+        let changes = usize::try_from(self.changes - before.changes).unwrap_or(usize::MAX);
+        let mut since = self.last.iter().rev().take(changes);
+        changes > CHANGES_KNOWN || since.any(|it| *it.first <= *last && *first <= *it.last)
     }
 }
 
@@ -92,26 +129,66 @@ impl Weighter<Slice, Slice> for Bytes {
 mod tests {
     use super::*;
 
+    fn rows(keys: &[&str]) -> Rows {
+        keys.iter().map(|key| (Slice::from(*key), None)).collect()
+    }
+
+    fn change(recent: &Recent, keys: &[&str]) {
+        let changed = recent.forget(&rows(keys)).unwrap();
+        recent.note(changed);
+    }
+
     #[test]
-    fn a_row_is_kept_until_it_changes_and_what_was_read_before_a_change_is_not_kept_after_it() {
+    fn a_row_is_kept_until_it_changes() {
         let recent = Recent::new();
         let Err(before) = recent.get(b"a") else { panic!("it is not here") };
-        recent.keep(before, [(&b"a"[..], &b"1"[..]), (b"b", b"2")]);
+        recent.keep(before, &[("a", "1"), ("b", "2")]);
         assert!(recent.get(b"a").is_ok_and(|value| value == "1"));
-        assert!(recent.get(b"b").is_ok_and(|value| value == "2"));
-        let before = recent.before();
-        recent.forget([Slice::from("a")].iter());
+        change(&recent, &["a"]);
         assert!(recent.get(b"a").is_err());
-        recent.keep(before, [(&b"c"[..], &b"old"[..])]);
-        assert!(recent.get(b"c").is_err());
+        assert!(recent.get(b"b").is_ok_and(|value| value == "2"));
+    }
+
+    #[test]
+    fn what_was_read_before_a_change_around_it_is_not_kept_after_it() {
+        let recent = Recent::new();
+        let before = recent.before();
+        change(&recent, &["b", "d"]);
+        for read in [["a", "b"], ["c", "c"], ["d", "e"], ["a", "e"]] {
+            recent.keep(before, &read.map(|key| (key, "old")));
+            assert!(read.iter().all(|key| recent.get(key.as_bytes()).is_err()), "{read:?}");
+        }
+        recent.keep(before, &[("a", "1"), ("aa", "1")]);
+        recent.keep(before, &[("e", "1")]);
+        assert!(
+            ["a", "aa", "e"].iter().all(|key| recent.get(key.as_bytes()).is_ok()),
+            "nothing has changed there"
+        );
+
+        let changed = recent.forget(&rows(&["a"])).unwrap();
+        let before = recent.before();
+        recent.note(changed);
+        recent.keep(before, &[("a", "old")]);
+        assert!(recent.get(b"a").is_err(), "it may have been read before the change was done");
+    }
+
+    #[test]
+    fn a_read_that_takes_long_is_not_kept() {
+        let recent = Recent::new();
+        let before = recent.before();
+        (0..CHANGES_KNOWN).for_each(|_| drop(recent.forget(&rows(&["z"]))));
+        recent.keep(before, &[("a", "1")]);
+        assert!(recent.get(b"a").is_ok());
+        drop(recent.forget(&rows(&["z"])));
+        recent.keep(before, &[("b", "1")]);
+        assert!(recent.get(b"b").is_err(), "of the first change nothing is known any more");
     }
 
     #[test]
     fn old_rows_make_room_for_new_ones() {
         let recent = Recent::new();
         for number in 0..100_000_u32 {
-            let key = number.to_be_bytes();
-            recent.keep(recent.before(), [(&key[..], &[0; 200][..])]);
+            recent.keep(recent.before(), &[(number.to_be_bytes(), [0; 200])]);
         }
         assert!(recent.lock().rows.weight() <= RECENT_BYTES_MAX);
         assert!(recent.lock().rows.len() > 10_000);

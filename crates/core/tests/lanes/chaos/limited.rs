@@ -11,8 +11,9 @@
 use super::{Chaos, Held, LANES, WEIGHTS_MILLI, pick};
 use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::batch::reserver::{Holder, SessionId};
-use windlass_core::entry::{Applied, Command, Outcome};
+use windlass_core::entry::{Applied, Command, Outcome, Refusal};
 use windlass_core::lanes::desk::Errand;
+use windlass_core::lanes::key_order::OrderKeys;
 use windlass_core::lanes::levels::{LaneNumber, RankName, Weight, tenant_of};
 use windlass_core::lanes::limiting::{LaneLimits, Limit, LimitLane, Rate, Scope, SetLimit};
 use windlass_core::lanes::relevel::{Relevel, RelevelFrom};
@@ -92,7 +93,8 @@ impl Chaos {
             0..3 => self.limit(),
             3..5 => self.relevel(),
             5 => self.weigh(),
-            6 => self.set_held(false),
+            6 if self.below(2) == 0 => self.set_held(false),
+            6 => self.order_keys(),
             _ => self.look_for_what_is_withheld(),
         }
     }
@@ -147,7 +149,26 @@ impl Chaos {
         let rate = (self.below(3) == 0).then_some(Rate { milli_per_second, burst });
         let limit = (self.below(3) > 0).then_some(Limit { in_flight, rate });
         let lane = LANES[usize::from(self.below(6) == 0)].into();
-        self.apply(Command::LimitLane(LimitLane { lane, set: vec![SetLimit { scope, limit }] }));
+        let limit = Command::LimitLane(LimitLane { lane, set: vec![SetLimit { scope, limit }] });
+        self.apply_if_ordered(limit);
+    }
+
+    /// A command that is refused as long as keys are not in order: then they are put in order now, or in other steps.
+    fn apply_if_ordered(&mut self, command: Command) -> Outcome {
+        loop {
+            let outcome = self.apply(command.clone()).outcome;
+            let is_unordered = matches!(outcome, Outcome::Refused(Refusal::KeysUnordered { .. }));
+            if !is_unordered || self.below(4) == 0 {
+                return outcome;
+            }
+            self.order_keys();
+        }
+    }
+
+    fn order_keys(&mut self) {
+        let lane = LANES[usize::from(self.below(6) == 0)].into();
+        let tasks_max = 1 + self.below(6) as u32;
+        self.apply(Command::OrderKeys(OrderKeys { lane, tasks_max }));
     }
 
     pub(super) fn lift_limits(&mut self) {
@@ -178,7 +199,7 @@ impl Chaos {
         let from = self.limits.as_mut().and_then(|it| it.relevels.remove(&name)).flatten();
         let handed_out = self.leader.reserver.desk().handed_out(lane, [(priority, key)]);
         let relevel = Relevel { lane: lane.into(), priority, key: key.into(), from, handed_out };
-        if let Outcome::Releveled(releveled) = self.apply(Command::Relevel(relevel)).outcome {
+        if let Outcome::Releveled(releveled) = self.apply_if_ordered(Command::Relevel(relevel)) {
             let it = self.limits.as_mut().expect("there are limits");
             it.relevels.insert(name, releveled.next);
         }

@@ -8,10 +8,12 @@ use std::collections::BTreeMap;
 use windlass_core::effect::Times;
 use windlass_core::entry::{Applied, Effect, Outcome, Refusal};
 use windlass_core::lanes::acks::Ack;
+use windlass_core::lanes::key_order::{KeyOrder, Making, OrderKeys};
 use windlass_core::lanes::levels::{Level, RankName, is_tenant};
-use windlass_core::lanes::limiting::{LimitLane, Scope};
+use windlass_core::lanes::limiting::{LimitLane, Scope, SetLimit};
+use windlass_core::lanes::ranks::RankRow;
 use windlass_core::lanes::relevel::{Phase, Relevel, RelevelFrom, Releveled};
-use windlass_core::lanes::state::LanesState;
+use windlass_core::lanes::state::{LaneRow, LanesState};
 use windlass_core::lanes::tasks::{HandedOut, Standing, TaskId};
 use windlass_core::limits::{TASKS_COUNTED_PER_COMMAND_MAX, TASKS_RELEVELED_PER_COMMAND_MAX};
 
@@ -21,6 +23,10 @@ struct Stand<'a> {
     key: &'a str,
     stride: u32,
     lowest: u64,
+}
+
+fn is_of_tenant(scope: &Scope) -> bool {
+    matches!(scope, Scope::Named(name) if is_tenant(name))
 }
 
 fn name_of_tenant(rank: RankName, key: &str) -> Option<(RankName, String)> {
@@ -163,9 +169,21 @@ impl Model {
     }
 
     pub(super) fn limit(&mut self, it: &LimitLane) -> Applied {
-        let Some(lane) = self.lanes.get_mut(&it.lane) else {
+        let Some(lane) = self.lanes.get(&it.lane) else {
             return Applied::refused(Refusal::LaneUnknown { lane: it.lane.clone() });
         };
+        let is_of_keys = |set: &SetLimit| {
+            let is_some = set.limit.is_some_and(|limit| limit.in_flight.is_some() || limit.rate.is_some());
+            is_some && matches!(&set.scope, Scope::EachKey | Scope::Named(_)) && !is_of_tenant(&set.scope)
+        };
+        if it.set.iter().any(is_of_keys) {
+            let row = lane.row.clone();
+            if self.is_unordered(&row) {
+                return Applied::refused(Refusal::KeysUnordered { lane: it.lane.clone() });
+            }
+            self.lanes.get_mut(&it.lane).expect("it is there").row.key_order = KeyOrder::Kept;
+        }
+        let lane = self.lanes.get_mut(&it.lane).expect("it is there");
         let limits = &mut lane.row.limits;
         for set in &it.set {
             match &set.scope {
@@ -179,6 +197,32 @@ impl Model {
             }
         }
         lane_set(&it.lane, &lane.row)
+    }
+
+    /// The model does not say how far a step comes, but that it does, and that nothing else changes.
+    pub(super) fn order_keys(&mut self, it: &OrderKeys, gave: &Applied) -> Applied {
+        let Some(lane) = self.lanes.get_mut(&it.lane) else {
+            return Applied::refused(Refusal::LaneUnknown { lane: it.lane.clone() });
+        };
+        let place = |making: &Making| (making.priority, making.tenant.clone(), making.above);
+        let before = match &lane.row.key_order {
+            KeyOrder::Kept => return answered(Outcome::KeysOrdered { is_done: true }),
+            KeyOrder::Absent => None,
+            KeyOrder::Making(making) => Some(place(making)),
+        };
+        let Some(Effect::LaneSet { row, .. }) = gave.effects.first() else { panic!("{gave:?}") };
+        lane.row.key_order.clone_from(&row.key_order);
+        if let KeyOrder::Making(making) = &row.key_order {
+            assert!(Some(place(making)) > before, "it comes on: {before:?}, {making:?}");
+        }
+        let is_done = lane.row.key_order.is_kept();
+        Applied { outcome: Outcome::KeysOrdered { is_done }, ..lane_set(&it.lane, &lane.row) }
+    }
+
+    /// Whether what needs the order of each key's own tasks is refused.
+    fn is_unordered(&self, lane: &LaneRow) -> bool {
+        let has_tasks = |(name, row): (&RankName, &RankRow)| name.lane == lane.number && row.waiting > 0;
+        !lane.key_order.is_kept() && self.ranks.iter().any(has_tasks)
     }
 
     /// The tasks of a key that wait, in the order of their levels.
@@ -205,6 +249,9 @@ impl Model {
             return Applied::refused(Refusal::Malformed { problem });
         };
         let rank = RankName { lane: lane.row.number, priority: it.priority };
+        if self.is_unordered(&lane.row) && !self.levels_of(rank, &it.key).is_empty() {
+            return Applied::refused(Refusal::KeysUnordered { lane: it.lane.clone() });
+        }
         it.handed_out.iter().for_each(|handed_out| self.hear(rank, handed_out));
         let levels = self.levels_of(rank, &it.key);
         let done = |tasks, next| Outcome::Releveled(Releveled { tasks, next });
