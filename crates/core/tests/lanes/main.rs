@@ -16,5 +16,6 @@ mod regressions;
 mod relevel;
 #[path = "../model/sequences.rs"]
 mod sequences;
+mod shared_rows;
 mod stories;
 mod tenants;
