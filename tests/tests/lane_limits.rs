@@ -77,6 +77,39 @@ async fn a_key_at_its_limit_holds_up_nobody_and_goes_on_when_a_task_comes_back()
 }
 
 #[tokio::test]
+async fn the_first_limit_of_a_key_in_a_lane_of_many_tasks_puts_them_in_order_some_with_each_request() {
+    let server = Here::start(|_| {}).await;
+    create(&server, "emails").await;
+    let key_order = async |server: &Here| server.get("/v1/lanes/emails").await.json["key_order"].clone();
+    for nth in 0..60 {
+        add(&server, "emails", tasks_of(["bob", "acme/eve"][nth % 2], 1_000)).await;
+    }
+    assert_eq!(key_order(&server).await, json!({"state": "absent"}));
+    let limits = json!({"limits": {"named": {"bob": {"in_flight": 1}}}});
+    let unordered = server.patch("/v1/lanes/emails", limits.clone()).await;
+    assert_eq!((unordered.status, &unordered.json["code"]), (503, &json!("lane_keys_unordered")));
+    assert_eq!(unordered.json["retry_helps"], json!(true));
+    let shown = key_order(&server).await;
+    assert_eq!(
+        (&shown["state"], shown["tasks"].as_u64() >= Some(40_000)),
+        (&json!("making"), true),
+        "{shown}"
+    );
+
+    // Others go on meanwhile, over a restart too, and whoever asks again gets it.
+    let held = reserve(&server, "Lane(emails)", 2).await;
+    complete(&server, &held).await;
+    let server = restarted(server).await;
+    assert_eq!(key_order(&server).await["state"], "making");
+    let client = Client::new(&server.url("")).unwrap();
+    let changed = client.change_lane("emails", &serde_json::from_value(limits).unwrap()).await.unwrap();
+    assert_eq!(serde_json::to_value(changed.key_order).unwrap(), json!({"state": "kept"}));
+    let got = reserve_so_many(&server, 50).await;
+    assert_eq!(by_key(&got), BTreeMap::from([("acme/eve".to_owned(), 49), ("bob".to_owned(), 1)]));
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn a_rate_lets_a_burst_out_and_then_one_after_the_other() {
     let server = Here::start(|_| {}).await;
     create(&server, "emails").await;

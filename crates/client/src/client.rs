@@ -127,6 +127,9 @@ impl Client {
                 };
                 let wait = backoff.next_wait(chance::random());
                 let is_safe = done == Done::No || call.repeat == Repeat::Always;
+                if error.did_some() {
+                    return (tries, Err(error));
+                }
                 if !is_safe || !error.retry_helps() || begin.elapsed() + wait > self.retry_for {
                     return (tries, Err(error));
                 }

@@ -1,6 +1,6 @@
 //! What can go wrong for a client, as a closed list.
 
-use windlass_api::problem::Problem;
+use windlass_api::problem::{Problem, ProblemCode};
 use windlass_core::ids::{ChunkIndex, SubmissionId};
 
 /// Why a call did not give what it was for.
@@ -52,6 +52,11 @@ pub enum ClientError {
 }
 
 impl ClientError {
+    /// Whether the server did a part of what was asked, and goes on with the next request.
+    pub(crate) fn did_some(&self) -> bool {
+        matches!(self, ClientError::Problem(problem) if problem.code == ProblemCode::LaneKeysUnordered)
+    }
+
     /// Whether the same call may succeed later.
     pub const fn retry_helps(&self) -> bool {
         match self {

@@ -8,7 +8,6 @@ use windlass_api::lanes::{
     AddTasksRequest, AddTasksResponse, DeadTasks, LaneChangeRequest, LaneDetails, LaneListQuery, LanePage,
     RedriveRequest, RedriveResponse, RelevelRequest, RelevelResponse, TaskExplained, TaskRequest,
 };
-use windlass_api::problem::ProblemCode;
 use windlass_core::ids::SubmissionId;
 
 impl Client {
@@ -36,7 +35,7 @@ impl Client {
     ) -> Result<LaneDetails, ClientError> {
         loop {
             match self.json(self.call(Method::PATCH, &["lanes", lane]).json(request).repeatable()).await {
-                Err(ClientError::Problem(problem)) if problem.code == ProblemCode::LaneKeysUnordered => {}
+                Err(error) if error.did_some() => {}
                 answer => return answer,
             }
         }

@@ -114,8 +114,8 @@ pub const LANE_KEYS_SHOWN: usize = 20;
 /// Keys of a rank that are looked at for the busiest ones: a few milliseconds under the machine's lock.
 pub const LANE_KEYS_LOOKED_AT_MAX: usize = 65_536;
 
-/// Steps in one request to put a lane's tasks in order key by key: some hundred thousand tasks, which take seconds.
-pub const ORDER_KEYS_STEPS_PER_REQUEST: usize = 200;
+/// Steps in one request to put a lane's tasks in order key by key: fifty thousand tasks, well within a second.
+pub const ORDER_KEYS_STEPS_PER_REQUEST: usize = 25;
 
 /// Steps of a relevel in one request: some ten thousand tasks.
 pub const RELEVEL_STEPS_PER_REQUEST: usize = 20;

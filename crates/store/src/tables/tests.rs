@@ -51,6 +51,70 @@ fn what_is_read_ahead_is_found_as_it_is_then_also_when_it_changes_meanwhile() {
     }
 }
 
+/// One writes and looks at what it wrote; others read ahead and look rows up all the while, so that they are kept at hand.
+#[test]
+fn whoever_commits_sees_it_at_once_whatever_others_read_meanwhile() {
+    const KEYS: u32 = 400;
+    const COMMITS: u64 = 1_500;
+    let folder = tempfile::tempdir().unwrap();
+    let mut tables = DiskTables::open(folder.path()).unwrap();
+    let rows = tables.committed();
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for reader in 0..2 {
+            let (rows, is_over) = (rows.clone(), &is_over);
+            scope.spawn(move || {
+                let mut chance = Seeded::new(reader);
+                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    let from = chance.below(KEYS.into()) as u32;
+                    drop(rows.get(Table::Levels, &from.to_be_bytes()));
+                    let range = (Bound::Included(&from.to_be_bytes()[..]), Unbounded);
+                    let ahead = rows.read_ahead(Table::Levels, range, 50).take(50);
+                    let keys: Vec<Vec<u8>> = ahead.map(|(key, _)| key).collect();
+                    assert!(keys.is_sorted());
+                }
+            });
+        }
+        let mut chance = Seeded::new(7);
+        let mut model: std::collections::BTreeMap<u32, Vec<u8>> = std::collections::BTreeMap::new();
+        for nth in 0..COMMITS {
+            let first = chance.below(KEYS.into()) as u32;
+            let keys: Vec<u32> = (first..KEYS.min(first + 1 + chance.below(20) as u32)).collect();
+            for key in &keys {
+                match chance.below(3) {
+                    0 => {
+                        tables.delete(Table::Levels, &key.to_be_bytes());
+                        model.remove(key);
+                    }
+                    _ => {
+                        tables.put(Table::Levels, &key.to_be_bytes(), nth.to_be_bytes().into());
+                        model.insert(*key, nth.to_be_bytes().into());
+                    }
+                }
+            }
+            tables.commit();
+            if nth % 50 == 0 {
+                rows.persist().unwrap();
+            }
+            let others = (0..20).map(|_| chance.below(KEYS.into()) as u32);
+            for key in keys.into_iter().chain(others.collect::<Vec<_>>()) {
+                let expected = model.get(&key);
+                assert_eq!(
+                    tables.get(Table::Levels, &key.to_be_bytes()).as_ref(),
+                    expected,
+                    "commit {nth}, key {key}"
+                );
+                assert_eq!(
+                    rows.get(Table::Levels, &key.to_be_bytes()).as_ref(),
+                    expected,
+                    "commit {nth}, key {key}"
+                );
+            }
+        }
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}
+
 #[test]
 fn disk_tables_pass_the_suite() {
     let folder = tempfile::tempdir().unwrap();
