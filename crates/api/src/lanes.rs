@@ -65,14 +65,14 @@ pub struct LaneDetails {
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum KeyOrderInfo {
     /// It does not: nothing has needed it.
-    #[default]
     Absent,
     /// The tasks that wait are being put in order.
     Making {
         /// So many are.
         tasks: u64,
     },
-    /// It does.
+    /// It does, as every lane of earlier builds.
+    #[default]
     Kept,
 }
 

@@ -73,7 +73,8 @@ pub enum ProblemCode {
     LaneUnknown,
     /// The lane takes no more tasks.
     LaneDraining,
-    /// The tasks that wait in the lane are being put in order key by key, which limits of keys need; each request does some of it.
+    /// The tasks that wait in the lane are being put in order key by key, which limits of keys and `relevel` need; each request
+    /// does some of it.
     LaneKeysUnordered,
     /// The lane has no such task, or has it no more.
     TaskUnknown,

@@ -406,6 +406,8 @@ mod tests {
                 (29, "dropped_areas"),
                 (30, "generated"),
                 (31, "garbage"),
+                (32, "task_groups"),
+                (33, "groups_left"),
             ]
         );
     }

@@ -9,6 +9,7 @@ use crate::bars;
 use crate::exit::{Exit, print, print_json};
 use crate::table::{counted, grouped};
 use args::{Lanes, LanesCommand, Limit};
+use indicatif::ProgressBar;
 use std::pin::pin;
 use std::time::Duration;
 use text::{details_text, explained_text, list_text, print_dead};
@@ -113,16 +114,18 @@ async fn change_showing(
                 bar.finish_and_clear();
                 return changed;
             }
-            Err(_) => {
-                let Ok(LaneDetails { key_order: KeyOrderInfo::Making { tasks }, lane: info, .. }) =
-                    client.lane(lane).await
-                else {
-                    continue;
-                };
-                let (done, all) = (grouped(tasks), grouped(info.waiting.max(tasks)));
-                bar.set_message(format!("putting tasks in order key by key: {done} of {all}"));
-            }
+            Err(_) => show_key_order(client, lane, &bar).await,
         }
+    }
+}
+
+async fn show_key_order(client: &Client, lane: &str, bar: &ProgressBar) {
+    // Whatever is wrong with it, the request itself will say.
+    if let Ok(LaneDetails { key_order: KeyOrderInfo::Making { tasks }, lane: info, .. }) =
+        client.lane(lane).await
+    {
+        let (done, all) = (grouped(tasks), grouped(info.waiting.max(tasks)));
+        bar.set_message(format!("putting tasks in order key by key: {done} of {all}"));
     }
 }
 
@@ -133,7 +136,10 @@ async fn relevel(global: &Global, client: &Client, lane: &str, keys: Vec<String>
     loop {
         let done = client.relevel(lane, &request).await?;
         tasks += done.tasks;
-        bar.set_message(format!("{} moved", grouped(tasks)));
+        match tasks {
+            0 => show_key_order(client, lane, &bar).await,
+            _ => bar.set_message(format!("{} moved", grouped(tasks))),
+        }
         match done.next {
             Some(next) => request.cursor = Some(next),
             None => break,

@@ -24,7 +24,7 @@ use std::ops::Bound;
 
 /// The row of a group.
 #[derive(Debug, Encode, Decode)]
-pub(super) struct GroupRow<'a> {
+struct GroupRow<'a> {
     #[n(0)]
     lane: LaneNumber,
     #[n(1)]

@@ -8,13 +8,13 @@
 //! - While it is kept, each task with a level has a row among those of its key. While it is made, each one has that stands before the
 //!   place where the next step goes on, or has got its level since the first step; no task without a level has one.
 //! - Keys are limited and given other levels only in a lane that keeps it.
-//! - A step looks at a bounded number of tasks and tenants, and comes on.
+//! - A step looks at a bounded number of tasks and tenants, and comes on. It comes to an end however many are added meanwhile.
 
 use super::acks::levels_above;
 use super::levels::{Level, QueueName, RankName};
 use super::places::put_key_level;
 use super::reader::Placed;
-use super::state::{Lane, LanesState};
+use super::state::{Lane, LaneRow, LanesState};
 use crate::entry::{Applied, Outcome, Refusal};
 use crate::limits::TASKS_ORDERED_PER_COMMAND_MAX;
 use crate::tables::{Tables, Walk};
@@ -50,6 +50,9 @@ pub struct Making {
     /// How many tasks were given theirs.
     #[n(3)]
     pub tasks: u64,
+    /// The last task of these when their turn came; those behind it have got their levels since, and rows with them.
+    #[n(4)]
+    pub up_to: Option<Level>,
 }
 
 impl KeyOrder {
@@ -91,7 +94,7 @@ pub(crate) fn order_keys(state: &mut LanesState, tables: &mut dyn Tables, it: &O
     let key_order =
         make_some(lane, tables, making, it.tasks_max as usize).map_or(KeyOrder::Kept, KeyOrder::Making);
     let outcome = Outcome::KeysOrdered { is_done: key_order.is_kept() };
-    let row = super::state::LaneRow { key_order, ..row };
+    let row = LaneRow { key_order, ..row };
     Applied { outcome, ..state.set_lane(tables, &it.lane, row) }
 }
 
@@ -101,7 +104,12 @@ fn make_some(lane: &Lane, tables: &mut dyn Tables, mut making: Making, most: usi
     while left > 0 {
         let rank = RankName { lane: lane.row().number, priority: making.priority };
         let queue = QueueName { rank, of: making.tenant.as_deref().map(Into::into) };
+        if making.above.is_none() {
+            let rows = levels_above(&queue, None, |table, range| tables.scan(table, range, Walk::Down));
+            making.up_to = rows.map(|it| it.level).next();
+        }
         let rows = levels_above(&queue, making.above, |table, range| tables.scan(table, range, Walk::Up));
+        let rows = rows.take_while(|it| Some(it.level) <= making.up_to);
         let some: Vec<Placed> = rows.take(left).collect();
         for Placed { level, key, stride } in &some {
             put_key_level(tables, rank, key, *level, *stride);
@@ -114,7 +122,7 @@ fn make_some(lane: &Lane, tables: &mut dyn Tables, mut making: Making, most: usi
         // To look at a queue that has none left is as much work as a task.
         left -= some.len().max(1);
         (making.priority, making.tenant) = next_queue(lane, &making)?;
-        making.above = None;
+        (making.above, making.up_to) = (None, None);
     }
     Some(making)
 }

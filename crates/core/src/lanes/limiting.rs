@@ -58,18 +58,6 @@ pub struct Limit {
     pub rate: Option<Rate>,
 }
 
-impl SetLimit {
-    /// Whether the tasks of single keys are held up by it: then the lane has to keep them in order.
-    pub fn is_of_keys(&self) -> bool {
-        let is_of_keys = match &self.scope {
-            Scope::EachKey => true,
-            Scope::Named(name) => !is_tenant(name),
-            Scope::Lane | Scope::EachTenant => false,
-        };
-        is_of_keys && self.limit.is_some_and(|limit| !limit.is_none())
-    }
-}
-
 impl Limit {
     /// Whether it limits nothing.
     pub const fn is_none(&self) -> bool {
@@ -149,6 +137,18 @@ pub struct SetLimit {
     /// The limit.
     #[n(1)]
     pub limit: Option<Limit>,
+}
+
+impl SetLimit {
+    /// Whether the tasks of single keys are held up by it: then the lane has to keep them in order.
+    fn is_of_keys(&self) -> bool {
+        let is_of_keys = match &self.scope {
+            Scope::EachKey => true,
+            Scope::Named(name) => !is_tenant(name),
+            Scope::Lane | Scope::EachTenant => false,
+        };
+        is_of_keys && self.limit.is_some_and(|limit| !limit.is_none())
+    }
 }
 
 /// See [`Command::LimitLane`](crate::entry::Command::LimitLane).

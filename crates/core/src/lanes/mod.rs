@@ -1,10 +1,11 @@
 //! lanes: single tasks, shared fairly between keys by weight; a backlog bounded by disk, not by memory.
 //!
-//! Reading order: `levels` (a task's place), `tasks` (what is said of a task, and its row), `places` (the rows of its
-//! level, with its payload), `groups` (many tasks in one row), `records` (what is said of a task, wherever it is kept), `state` (lanes, their ranks and
-//! keys in memory, and how they reach the tables), `key_order` (each key's own tasks in order, where that is needed), then the verbs: `open` (create and change lanes), `weigh` (weights of keys), `writer` (add),
-//! `settle` (complete and fail), `redrive` (dead tasks once more), `delayed` (tasks that are not due yet), `acks` (how far everything is done), `listing`
-//! (what people see); then the leader's memory: `reader` (the next tasks of one rank), `desk` (all lanes).
+//! Reading order: `levels` (a task's place), `tasks` (what is said of a task), `places` (the rows of its level, with its payload),
+//! `groups` (many tasks in one row), `records` (what is said of a task, wherever it is kept), `state` (lanes, their ranks and keys in
+//! memory, and how they reach the tables), `key_order` (each key's own tasks in order, where that is needed); then the verbs: `open`
+//! (create and change lanes), `weigh` (weights of keys), `limiting`, `relevel`, `writer` (add), `settle` (complete and fail), `redrive`
+//! (dead tasks once more), `delayed` (tasks that are not due yet), `acks` (how far everything is done), `listing` (what people see); then
+//! the leader's memory: `reader` (the next tasks of one rank), `queue` (who goes next), `desk` (all lanes).
 
 pub mod acks;
 pub(crate) mod audit;

@@ -25,6 +25,11 @@ pub struct SetLane {
     /// Whether it takes no more tasks; none leaves it as it is.
     #[n(3)]
     pub is_draining: Option<bool>,
+    /// A lane that is created is without the order of each key's own tasks until something needs it. Entries of earlier builds do not
+    /// say so: their lanes keep it from the beginning.
+    #[n(4)]
+    #[cbor(default)]
+    pub without_key_order: bool,
 }
 
 /// Why a name is no lane's, as a sentence that says what to do.
@@ -58,7 +63,7 @@ pub(crate) fn set_lane(state: &mut LanesState, tables: &mut dyn Tables, at: At, 
             is_draining: false,
             weights: BTreeMap::new(),
             limits: LaneLimits::default(),
-            key_order: KeyOrder::Absent,
+            key_order: if it.without_key_order { KeyOrder::Absent } else { KeyOrder::Kept },
         },
     };
 

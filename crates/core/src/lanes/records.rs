@@ -8,10 +8,10 @@ use crate::tables::{ReadRows, Table, Tables};
 
 /// A task that is not done, with its position if it is in a group.
 pub(super) fn find<R: ReadRows + ?Sized>(rows: &R, id: TaskId) -> Option<(Task, Option<u8>)> {
-    if let Some(row) = rows.row(Table::Tasks, &id.key()) {
-        return Some((Task::from_row(id, &row), None));
-    }
-    groups::find(rows, id).map(|(task, position)| (task, Some(position)))
+    let own = || rows.row(Table::Tasks, &id.key()).map(|row| (Task::from_row(id, &row), None));
+    let in_group = || groups::find(rows, id).map(|(task, position)| (task, Some(position)));
+    // Beside the machine it may leave its group between the two looks.
+    own().or_else(in_group).or_else(own)
 }
 
 /// Writes the row of a task that is in no group.

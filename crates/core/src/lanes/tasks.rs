@@ -1,4 +1,4 @@
-//! Tasks: what is said of a task when it is added, and the row that it has until it is done.
+//! Tasks: what is said of a task when it is added, and the row that one has which is in no group.
 //!
 //! A task's id comes from the same sequence as those of submissions, and to a consumer a task is a submission of one
 //! chunk: it is completed, failed, extended, released and re-asserted by the same frames.
@@ -253,7 +253,7 @@ pub enum Standing {
     Dead,
 }
 
-/// The row of a task that is not done.
+/// What is said of a task that is not done, and the row of one that is in no group.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 pub struct Task {
     /// Its lane.

@@ -134,7 +134,13 @@ impl Chaos {
         };
         chaos.restart();
         for name in LANES {
-            let set = SetLane { name: name.into(), may_create: true, is_paused: None, is_draining: None };
+            let set = SetLane {
+                name: name.into(),
+                may_create: true,
+                is_paused: None,
+                is_draining: None,
+                without_key_order: true,
+            };
             chaos.apply(Command::SetLane(set));
         }
         chaos.leader.is_late = how.is_late;
@@ -357,7 +363,13 @@ impl Chaos {
         let mut some = || [None, Some(false), Some(false), Some(true)][pick(&mut self.chance, 4)];
         let (is_paused, is_draining) = (some(), some());
         let name = LANES[self.below(2)].into();
-        self.apply(Command::SetLane(SetLane { name, may_create: false, is_paused, is_draining }));
+        self.apply(Command::SetLane(SetLane {
+            name,
+            may_create: false,
+            is_paused,
+            is_draining,
+            without_key_order: true,
+        }));
     }
 
     /// One step of one errand. What is noted may be lost on its way; what is read must come back.
@@ -514,8 +526,13 @@ impl Chaos {
         self.leader.tell(usize::MAX);
         self.lift_limits();
         for name in LANES {
-            let set =
-                SetLane { name: name.into(), may_create: false, is_paused: Some(false), is_draining: None };
+            let set = SetLane {
+                name: name.into(),
+                may_create: false,
+                is_paused: Some(false),
+                is_draining: None,
+                without_key_order: true,
+            };
             self.apply(Command::SetLane(set));
         }
         self.reconcile();

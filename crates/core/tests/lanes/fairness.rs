@@ -52,7 +52,13 @@ impl Run {
         let strides = keys.iter().map(|(_, weight)| weight.stride().into()).collect();
         let mut leader = Leader::new(tasks, reload_at);
         leader.is_audited = false;
-        let set = SetLane { name: LANE.into(), may_create: true, is_paused: None, is_draining: None };
+        let set = SetLane {
+            name: LANE.into(),
+            may_create: true,
+            is_paused: None,
+            is_draining: None,
+            without_key_order: true,
+        };
         let mut run = Run {
             leader,
             model: Model::default(),

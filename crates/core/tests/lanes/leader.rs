@@ -167,7 +167,8 @@ impl Leader {
         is_paused: Option<bool>,
         is_draining: Option<bool>,
     ) -> Outcome {
-        let set = SetLane { name: name.into(), may_create: true, is_paused, is_draining };
+        let set =
+            SetLane { name: name.into(), may_create: true, is_paused, is_draining, without_key_order: true };
         self.apply(Command::SetLane(set)).outcome
     }
 

@@ -106,6 +106,37 @@ fn a_task_is_done_once_however_often_it_is_reported_and_by_whatever_name() {
     assert_eq!(again, Outcome::Settled(vec![Settled::AlreadyDone; 19]));
 }
 
+/// As many keys, and as many kinds of tasks, as a group can hold, added in the last moments of a millisecond's ids.
+#[test]
+fn tasks_that_have_nothing_in_common_share_rows_too_wherever_their_ids_go_on() {
+    let mut leader = Leader::new(2_000, 1);
+    // A millisecond has 4,096 ids.
+    (0..3).for_each(|_| drop(leader.add_of("first", 1_000)));
+    let task = |nth: usize| NewTask { retry_delay_ms: nth as u64, ..NewTask::new(format!("key {nth}")) };
+    let mut tasks: Vec<NewTask> = (0..1_000).map(task).collect();
+    tasks.iter_mut().skip(600).step_by(3).for_each(|task| task.delay_ms = Some(1));
+    let mut added = leader.add(tasks.clone());
+    added.extend(leader.add(tasks));
+    let gaps = added.windows(2).filter(|pair| pair[1].as_u64() - pair[0].as_u64() > 1).count();
+    assert_eq!(gaps, 1, "the next millisecond's ids begin among them");
+    for (nth, id) in added.iter().enumerate() {
+        let task = listing::task(leader.machine.tables(), *id).expect("it is found by its id");
+        assert_eq!((task.key, task.retry_delay_ms), (format!("key {}", nth % 1_000), (nth % 1_000) as u64));
+    }
+    leader.wait_ms(1);
+    let done = |it: &TaskId| CompleteTasks { placed: Vec::new(), others: vec![*it] };
+    for id in &added {
+        leader.is_audited = false;
+        assert_eq!(
+            leader.apply(Command::CompleteTasks(done(id))).outcome,
+            Outcome::Settled(vec![Settled::Accepted])
+        );
+    }
+    leader.is_audited = true;
+    leader.audit();
+    assert_eq!(leader.rows(Table::TaskGroups), 12, "those of the first three thousand");
+}
+
 fn limit_command(scope: Scope) -> Command {
     let set = vec![SetLimit { scope, limit: in_flight(1) }];
     Command::LimitLane(LimitLane { lane: LANE.into(), set })
@@ -161,6 +192,24 @@ fn a_lane_keeps_its_keys_in_order_from_when_the_first_is_limited_and_what_waits_
     leader.look_for_rows();
     let held: Vec<TaskId> = leader.all().iter().map(|held| held.id).collect();
     assert_eq!(held.iter().filter(|id| leader.key(**id) == "a").count(), 1);
+}
+
+#[test]
+fn keys_come_to_be_in_order_however_many_tasks_are_added_meanwhile() {
+    let mut leader = Leader::new(64, 8);
+    leader.is_audited = false;
+    for key in ["a", "t/x"] {
+        leader.add_of(key, 100);
+    }
+    let mut steps = 1;
+    while !order(&mut leader, 10) {
+        steps += 1;
+        assert!(steps < 50, "what is added behind those that wait is not waited for");
+        ["a", "t/x"].iter().for_each(|key| drop(leader.add_of(key, 20)));
+    }
+    leader.is_audited = true;
+    leader.audit();
+    assert!(steps >= 20, "two hundred in steps of ten");
 }
 
 #[test]

@@ -291,7 +291,13 @@ fn a_lane_that_nobody_created_is_refused_wherever_it_is_named() {
     let unknown = Refusal::LaneUnknown { lane: "nope".into() };
     let add = leader.stamped("nope", vec![NewTask::new("a")]);
     assert_eq!(*refusal(&leader.apply(Command::AddTasks(add)).outcome), unknown);
-    let set = SetLane { name: "nope".into(), may_create: false, is_paused: None, is_draining: None };
+    let set = SetLane {
+        name: "nope".into(),
+        may_create: false,
+        is_paused: None,
+        is_draining: None,
+        without_key_order: true,
+    };
     assert_eq!(*refusal(&leader.apply(Command::SetLane(set)).outcome), unknown);
     assert_eq!(leader.reserver.plan(&Strategy::lane("nope"), BEGIN), Err(unknown.to_string()));
     assert_eq!(leader.set_lane("nope", None, None), Outcome::LaneSet);

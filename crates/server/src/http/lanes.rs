@@ -51,6 +51,9 @@ pub(super) async fn create(
 }
 
 /// Sets weights of a lane's keys, for tasks that are added from then on, and limits.
+///
+/// The first limit of a key needs the tasks that wait in order key by key. If they are very many, each request puts some in order and is
+/// answered `lane_keys_unordered` until all are: send it again.
 #[utoipa::path(
     patch, path = "/v1/lanes/{lane}", tag = "lanes", params(("lane" = String, Path, description = "The lane's name.")),
     request_body = LaneChangeRequest, responses((status = 200, body = LaneDetails))

@@ -42,9 +42,6 @@ impl Service {
         });
         let weights: std::collections::BTreeMap<_, _> = weights.collect::<Result<_, _>>().map_err(invalid)?;
         let set = limits_to_set(request.limits).map_err(invalid)?;
-        if set.iter().any(SetLimit::is_of_keys) {
-            self.order_keys(&lane).await?;
-        }
         let mut commands = Vec::new();
         if !weights.is_empty() {
             commands.push(Command::WeighKeys(WeighKeys { lane: lane.clone(), weights }));
@@ -53,7 +50,14 @@ impl Service {
             commands.push(Command::LimitLane(LimitLane { lane: lane.clone(), set }));
         }
         for command in commands {
-            match self.propose(command).await? {
+            let outcome = match self.propose(command.clone()).await {
+                Err(problem) if problem.code == ProblemCode::LaneKeysUnordered => {
+                    self.order_keys(&lane).await?;
+                    self.propose(command).await?
+                }
+                outcome => outcome?,
+            };
+            match outcome {
                 Outcome::LaneSet => {}
                 other => return Err(unexpected(&other)),
             }
@@ -61,15 +65,9 @@ impl Service {
         self.lane(&lane)
     }
 
-    /// Puts the tasks that wait in a lane in order key by key, if they are not, as far as one request goes. What is done stays done.
+    /// Puts the tasks that wait in a lane in order key by key, as far as one request goes; if that is not to the end, it is a problem.
+    /// What is done stays done.
     async fn order_keys(&self, lane: &str) -> Result<(), Problem> {
-        let is_needed = self.order().read(|machine| {
-            let lane = machine.lanes().by_name(lane)?;
-            Some(!lane.row().key_order.is_kept() && lane.waiting() > 0)
-        });
-        if !is_needed.ok_or_else(|| unknown_lane(lane))? {
-            return Ok(());
-        }
         let tasks_max = u32::try_from(TASKS_ORDERED_PER_COMMAND_MAX).unwrap_or(u32::MAX);
         for _ in 0..ORDER_KEYS_STEPS_PER_REQUEST {
             let step = OrderKeys { lane: lane.to_owned(), tasks_max };
@@ -86,23 +84,24 @@ impl Service {
     pub async fn relevel(&self, lane: &str, request: RelevelRequest) -> Result<RelevelResponse, Problem> {
         let mut to_do = self.keys_to_relevel(lane, &request)?;
         let mut tasks = 0;
-        if let Some(first) = to_do.last() {
-            match self.order_keys(lane).await {
-                Err(problem) if problem.code == ProblemCode::LaneKeysUnordered => {
-                    return Ok(RelevelResponse { tasks, next: Some(first.text()) });
-                }
-                ordered => ordered?,
-            }
-        }
         for _ in 0..RELEVEL_STEPS_PER_REQUEST {
             let Some(Cursor { priority, key, from }) = to_do.pop() else { break };
             let stamp = [(priority, key.as_str())];
             let handed_out = self.dispatcher().look_at_lanes(|desk, _| desk.handed_out(lane, stamp));
             let handed_out = handed_out.unwrap_or_default();
             let step = Relevel { lane: lane.to_owned(), priority, key: key.clone(), from, handed_out };
-            let Releveled { tasks: moved, next } = match self.propose(Command::Relevel(step)).await? {
-                Outcome::Releveled(releveled) => releveled,
-                other => return Err(unexpected(&other)),
+            let Releveled { tasks: moved, next } = match self.propose(Command::Relevel(step)).await {
+                Ok(Outcome::Releveled(releveled)) => releveled,
+                Ok(other) => return Err(unexpected(&other)),
+                Err(problem) if problem.code == ProblemCode::LaneKeysUnordered => {
+                    to_do.push(Cursor { priority, key, from });
+                    match self.order_keys(lane).await {
+                        Err(problem) if problem.code == ProblemCode::LaneKeysUnordered => break,
+                        ordered => ordered?,
+                    }
+                    continue;
+                }
+                Err(problem) => return Err(problem),
             };
             tasks += moved;
             to_do.extend(next.map(|from| Cursor { priority, key, from: Some(from) }));

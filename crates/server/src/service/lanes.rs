@@ -72,7 +72,7 @@ impl Service {
             LaneChange::Drain => (None, Some(true)),
         };
         let may_create = change == LaneChange::Create;
-        let set = SetLane { name: lane.clone(), may_create, is_paused, is_draining };
+        let set = SetLane { name: lane.clone(), may_create, is_paused, is_draining, without_key_order: true };
         match self.propose(Command::SetLane(set)).await? {
             Outcome::LaneSet => self.lane(&lane),
             other => Err(unexpected(&other)),

@@ -12,7 +12,6 @@
 
 use super::engine::Engine;
 use super::generation::Generation;
-use super::recent::{Changed, Recent};
 use crate::fault::StoreFault;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -88,13 +87,13 @@ impl Pending {
             layers.check(&engine.path)?;
             let filling = &mut layers.filling;
             let (is_first, is_large) = (filling.is_empty(), rows.rows() >= LARGE_COMMIT_ROWS);
-            let recent = rows.tables().filter_map(|(table, of_table)| {
-                let recent = engine.recent(table)?;
-                Some((recent, recent.forget(of_table)?))
-            });
-            let recent: Vec<(&Recent, Changed)> = recent.collect();
+            // Whoever looks there from now on, and finds nothing, looks here, and waits until this is done.
+            for (table, of_table) in rows.tables() {
+                if let Some(recent) = engine.recent(table) {
+                    recent.forget(of_table);
+                }
+            }
             filling.take_in(rows);
-            recent.into_iter().for_each(|(recent, changed)| recent.note(changed));
             let is_due = is_large || filling.rows() >= WRITE_ROWS || filling.bytes() >= WRITE_BYTES;
             (is_first, is_due, filling.bytes() > FILLING_BYTES_MAX)
         };

@@ -2,7 +2,8 @@
 //! neighbours when it is about to be handed out, again when it is, and when it is done.
 //!
 //! Invariants
-//! - A row that is here is as it was committed last. Whoever commits another one has it forgotten here before that is done.
+//! - A row that is here is as it was committed last. Whoever commits another one has it forgotten here while nobody can look at the rows
+//!   that wait.
 //! - What was read before a change to rows around it is not kept after it.
 
 use super::generation::Rows;
@@ -31,8 +32,7 @@ struct Known {
 }
 
 /// The first and the last of some rows that were changed.
-#[derive(Clone)]
-pub(super) struct Changed {
+struct Changed {
     first: Slice,
     last: Slice,
 }
@@ -76,22 +76,16 @@ impl Recent {
         }
     }
 
-    /// Forgets rows that are about to be changed. Whoever changes them says when that is done: who reads in between may see them as
-    /// they were.
-    pub(super) fn forget(&self, rows: &Rows) -> Option<Changed> {
-        let (first, last) = (rows.first_key_value()?.0, rows.last_key_value()?.0);
-        let changed = Changed { first: first.clone(), last: last.clone() };
+    /// Forgets rows that are being changed.
+    pub(super) fn forget(&self, rows: &Rows) {
+        let (Some((first, _)), Some((last, _))) = (rows.first_key_value(), rows.last_key_value()) else {
+            return;
+        };
         let mut known = self.lock();
-        known.note(changed.clone());
+        known.note(Changed { first: first.clone(), last: last.clone() });
         if !known.rows.is_empty() {
             rows.keys().for_each(|key| drop(known.rows.remove(&**key)));
         }
-        Some(changed)
-    }
-
-    /// The change is done.
-    pub(super) fn note(&self, changed: Changed) {
-        self.lock().note(changed);
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
@@ -133,18 +127,13 @@ mod tests {
         keys.iter().map(|key| (Slice::from(*key), None)).collect()
     }
 
-    fn change(recent: &Recent, keys: &[&str]) {
-        let changed = recent.forget(&rows(keys)).unwrap();
-        recent.note(changed);
-    }
-
     #[test]
     fn a_row_is_kept_until_it_changes() {
         let recent = Recent::new();
         let Err(before) = recent.get(b"a") else { panic!("it is not here") };
         recent.keep(before, &[("a", "1"), ("b", "2")]);
         assert!(recent.get(b"a").is_ok_and(|value| value == "1"));
-        change(&recent, &["a"]);
+        recent.forget(&rows(&["a"]));
         assert!(recent.get(b"a").is_err());
         assert!(recent.get(b"b").is_ok_and(|value| value == "2"));
     }
@@ -153,7 +142,7 @@ mod tests {
     fn what_was_read_before_a_change_around_it_is_not_kept_after_it() {
         let recent = Recent::new();
         let before = recent.before();
-        change(&recent, &["b", "d"]);
+        recent.forget(&rows(&["b", "d"]));
         for read in [["a", "b"], ["c", "c"], ["d", "e"], ["a", "e"]] {
             recent.keep(before, &read.map(|key| (key, "old")));
             assert!(read.iter().all(|key| recent.get(key.as_bytes()).is_err()), "{read:?}");
@@ -164,22 +153,16 @@ mod tests {
             ["a", "aa", "e"].iter().all(|key| recent.get(key.as_bytes()).is_ok()),
             "nothing has changed there"
         );
-
-        let changed = recent.forget(&rows(&["a"])).unwrap();
-        let before = recent.before();
-        recent.note(changed);
-        recent.keep(before, &[("a", "old")]);
-        assert!(recent.get(b"a").is_err(), "it may have been read before the change was done");
     }
 
     #[test]
     fn a_read_that_takes_long_is_not_kept() {
         let recent = Recent::new();
         let before = recent.before();
-        (0..CHANGES_KNOWN).for_each(|_| drop(recent.forget(&rows(&["z"]))));
+        (0..CHANGES_KNOWN).for_each(|_| recent.forget(&rows(&["z"])));
         recent.keep(before, &[("a", "1")]);
         assert!(recent.get(b"a").is_ok());
-        drop(recent.forget(&rows(&["z"])));
+        recent.forget(&rows(&["z"]));
         recent.keep(before, &[("b", "1")]);
         assert!(recent.get(b"b").is_err(), "of the first change nothing is known any more");
     }
