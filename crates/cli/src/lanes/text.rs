@@ -4,7 +4,8 @@ use crate::exit::{Exit, print};
 use crate::table::{age, aligned, counted, grouped};
 use std::fmt::Write;
 use windlass_client::lanes::{
-    DeadTasks, LaneDetails, LaneInfo, LaneKeyDetails, LaneLimitsInfo, LimitInfo, TaskExplained, TaskStanding,
+    DeadTasks, KeyOrderInfo, LaneDetails, LaneInfo, LaneKeyDetails, LaneLimitsInfo, LimitInfo, TaskExplained,
+    TaskStanding,
 };
 
 pub(super) fn list_text(lanes: &[LaneInfo]) -> String {
@@ -56,6 +57,9 @@ pub(super) fn details_text(details: &LaneDetails) -> String {
         line("weights", weights.join(" "));
     }
     limit_lines(&details.limits).into_iter().for_each(|(name, limit)| line(name, limit));
+    if let KeyOrderInfo::Making { tasks } = details.key_order {
+        line("order", format!("{} in order key by key, for limits of keys", grouped(tasks)));
+    }
     if let Some(oldest) = &details.oldest_added_at {
         line("oldest", format!("has waited for {}", age(oldest)));
     }
