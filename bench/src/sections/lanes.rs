@@ -192,7 +192,7 @@ async fn keys(options: &Options) -> anyhow::Result<Figure> {
     let (server, _) = Server::start(&options.windlass, data.path()).await?;
     server.client.create_lane(LANE).await?;
     // The tables' caches and memtables fill up with the first tasks; after that only keys cost memory.
-    add(&server.client, 0..MANY_KEYS, 1_000).await?;
+    add(&server.client, 0..3 * MANY_KEYS, 1_000).await?;
     server.settle().await?;
     let before = server.resident_bytes()?;
     add(&server.client, 0..MANY_KEYS, MANY_KEYS).await?;

@@ -104,11 +104,14 @@ fn make_some(lane: &Lane, tables: &mut dyn Tables, mut making: Making, most: usi
     while left > 0 {
         let rank = RankName { lane: lane.row().number, priority: making.priority };
         let queue = QueueName { rank, of: making.tenant.as_deref().map(Into::into) };
+        // What is done leaves remains, over which a walk would have to step.
+        let acked = lane.rank(making.priority).and_then(|rank| rank.acked_of(making.tenant.as_deref()));
         if making.above.is_none() {
-            let rows = levels_above(&queue, None, |table, range| tables.scan(table, range, Walk::Down));
+            let rows = levels_above(&queue, acked, |table, range| tables.scan(table, range, Walk::Down));
             making.up_to = rows.map(|it| it.level).next();
         }
-        let rows = levels_above(&queue, making.above, |table, range| tables.scan(table, range, Walk::Up));
+        let above = making.above.max(acked);
+        let rows = levels_above(&queue, above, |table, range| tables.scan(table, range, Walk::Up));
         let rows = rows.take_while(|it| Some(it.level) <= making.up_to);
         let some: Vec<Placed> = rows.take(left).collect();
         for Placed { level, key, stride } in &some {

@@ -145,7 +145,12 @@ impl Rank {
 
     /// How far everything is done in the queue around a key.
     pub fn acked_around(&self, key: &str) -> Option<Level> {
-        match tenant_of(key) {
+        self.acked_of(tenant_of(key))
+    }
+
+    /// How far everything is done in the queue of a tenant, or of those without one.
+    pub(super) fn acked_of(&self, tenant: Option<&str>) -> Option<Level> {
+        match tenant {
             Some(tenant) => self.tenants.get(tenant)?.row.acked,
             None => self.row.acked,
         }

@@ -113,6 +113,11 @@ impl Lane {
         self.ranks.values().map(|rank| rank.row.waiting + rank.row.delayed + rank.row.dead).sum()
     }
 
+    /// One of its priorities, if it ever had tasks.
+    pub(super) fn rank(&self, priority: u8) -> Option<&Rank> {
+        self.ranks.get(&priority)
+    }
+
     /// How many of its tasks have a level.
     pub fn waiting(&self) -> u64 {
         self.ranks.values().map(|rank| rank.row.waiting).sum()

@@ -1,5 +1,6 @@
 //! Damage: what opening cuts, and what it refuses.
 
+use super::super::format::{MARKER_BYTES, Marker};
 use super::*;
 
 /// Three segments: several groups in each, closed cleanly.
@@ -19,9 +20,12 @@ fn three_segments() -> HurtDisk {
     disk
 }
 
-/// Where the last group of a segment's file ends.
+/// Where the last group of a segment's file ends. Its last bytes may be zeros, as all that is behind them.
 fn end_of_groups(disk: &HurtDisk, number: u64) -> usize {
-    disk.contents(&segment(number)).iter().rposition(|byte| *byte != 0).unwrap() + 1
+    let bytes = disk.contents(&segment(number));
+    let marker = |at: usize| Some((at, Marker::decode(&bytes[at..])?));
+    let (at, last) = (0..bytes.len()).rev().find_map(marker).unwrap();
+    at + MARKER_BYTES + last.length as usize
 }
 
 fn flipped(disk: &HurtDisk, number: u64, at: usize) -> HurtDisk {
@@ -48,7 +52,7 @@ fn a_flipped_bit_in_an_earlier_segment_is_refused_wherever_it_is() {
 #[test]
 fn a_flipped_bit_in_an_acknowledged_part_of_the_last_segment_is_refused() {
     let disk = three_segments();
-    let seal = end_of_groups(&disk, 3) - super::super::format::MARKER_BYTES;
+    let seal = end_of_groups(&disk, 3) - MARKER_BYTES;
     let (_, whole) = open(&disk.copy());
     for at in 0..seal {
         let fault = try_open(&flipped(&disk, 3, at)).err();
