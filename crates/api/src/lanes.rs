@@ -1,6 +1,7 @@
 //! The HTTP interface's bodies of lanes: fair queues of single tasks.
 
 use crate::blob::Blob;
+use crate::numbers;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::{IntoParams, ToSchema};
@@ -128,7 +129,7 @@ pub struct LimitInfo {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_flight: Option<u32>,
     /// Hand-outs a second in the long run, 0.001 to 1,000,000.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, serialize_with = "numbers::maybe", skip_serializing_if = "Option::is_none")]
     pub per_second: Option<f64>,
     /// So many at once after a pause, with a rate; 1 if nothing is said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -158,7 +159,7 @@ pub struct LaneLimitsInfo {
 pub struct LaneChangeRequest {
     /// Keys and their weights, 0.001 to 10,000, for tasks that are added from then on; a tenant's, with a slash at the end, counts at
     /// once. `null` lets a key's tasks go by their own weights again. Keys that are not named keep theirs.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, serialize_with = "numbers::by_name", skip_serializing_if = "BTreeMap::is_empty")]
     pub weights: BTreeMap<String, Option<f64>>,
     /// Limits; those of which nothing is said stay.
     #[serde(default, skip_serializing_if = "LaneLimitsChange::is_empty")]
@@ -306,7 +307,7 @@ pub struct TaskRequest {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub key: String,
     /// From 0.001 to 10,000; a key of weight 2 gets twice as much as one of weight 1, which is the default.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, serialize_with = "numbers::maybe", skip_serializing_if = "Option::is_none")]
     pub weight: Option<f64>,
     /// From 0, the default, to 9; larger ones go first, whatever their keys.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -427,8 +428,9 @@ pub struct TaskExplained {
     /// Limits that are in its way.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub blocked_by: Vec<LaneBlockInfo>,
-    /// So many tasks of its priority go first at most, whatever the keys that have tasks now add, as long as no limit is in its
-    /// way and no other key joins. Nothing is said if there are too many keys to look at.
+    /// So many tasks of its priority go first at most, whatever the keys that have tasks now add by the weights that they have now, as long
+    /// as no limit is in its way and no other key joins; what is given back or fails meanwhile, and goes once more, is not counted. Nothing
+    /// is said if a limit is in its way, or if there are too many keys to look at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_bound: Option<u64>,
 }

@@ -11,6 +11,7 @@ pub mod explain;
 pub mod frames;
 pub mod json;
 pub mod lanes;
+mod numbers;
 pub mod objects;
 pub mod overview;
 pub mod problem;

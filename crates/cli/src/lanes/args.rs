@@ -100,9 +100,15 @@ pub(crate) enum LanesCommand {
     },
 }
 
+/// A number, and none of the words that are read as one, such as NaN.
+fn number(text: &str) -> Result<f64, String> {
+    let parsed = text.parse().ok().filter(|number: &f64| number.is_finite());
+    parsed.ok_or_else(|| "write a number, such as 2.5".into())
+}
+
 /// Reads `key=weight`; the key may hold `=` itself.
 fn key_and_weight(text: &str) -> Result<(String, f64), String> {
-    let parsed = text.rsplit_once('=').and_then(|(key, weight)| Some((key.to_owned(), weight.parse().ok()?)));
+    let parsed = text.rsplit_once('=').and_then(|(key, weight)| Some((key.to_owned(), number(weight).ok()?)));
     parsed.ok_or_else(|| "write a key and its weight, a number, as in tenant-7=2.5".into())
 }
 
@@ -124,7 +130,7 @@ pub(crate) struct Limit {
     #[arg(long, value_name = "N")]
     pub(crate) in_flight: Option<u32>,
     /// Tasks that may be handed out a second, such as 5 or 0.2
-    #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
+    #[arg(long, value_name = "RATE", value_parser = number, allow_negative_numbers = true)]
     pub(crate) per_second: Option<f64>,
     /// So many at once after a pause [default: 1]
     #[arg(long, value_name = "N", requires = "per_second")]
@@ -151,7 +157,7 @@ pub(crate) struct Add {
     #[arg(long, default_value = "")]
     pub(crate) key: String,
     /// A key of weight 2 gets twice as much as one of weight 1 [default: 1]
-    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
+    #[arg(long, value_name = "NUMBER", value_parser = number, allow_negative_numbers = true)]
     pub(crate) weight: Option<f64>,
     /// 0 to 9; higher goes first, whatever the keys
     #[arg(long, default_value_t = 0, value_name = "N")]

@@ -4,7 +4,7 @@
 //! `groups` (many tasks in one row), `records` (what is said of a task, wherever it is kept), `state` (lanes, their ranks and keys in
 //! memory, and how they reach the tables), `key_order` (each key's own tasks in order, where that is needed); then the verbs: `open`
 //! (create and change lanes), `weigh` (weights of keys), `limiting`, `relevel`, `writer` (add), `settle` (complete and fail), `redrive`
-//! (dead tasks once more), `delayed` (tasks that are not due yet), `acks` (how far everything is done), `listing` (what people see); then
+//! (dead tasks once more), `delayed` (tasks that are not due yet), `acks` (how far everything is done), `listing` and `waits` (what people see); then
 //! the leader's memory: `reader` (the next tasks of one rank), `queue` (who goes next), `desk` (all lanes).
 
 pub mod acks;
@@ -30,5 +30,6 @@ pub mod shares;
 pub mod state;
 pub mod tasks;
 pub mod usage;
+pub mod waits;
 pub mod weigh;
 pub mod writer;

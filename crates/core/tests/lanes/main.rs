@@ -19,3 +19,4 @@ mod sequences;
 mod shared_rows;
 mod stories;
 mod tenants;
+mod wait_bounds;

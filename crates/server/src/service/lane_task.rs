@@ -12,9 +12,8 @@ use windlass_api::problem::{Problem, ProblemCode};
 use windlass_core::lanes::acks::levels_above;
 use windlass_core::lanes::levels::{Level, QueueName, RankName, tenant_of};
 use windlass_core::lanes::listing;
-use windlass_core::lanes::ranks::Rank;
-use windlass_core::lanes::shares::KeyRow;
 use windlass_core::lanes::tasks::{Standing, Task, TaskId};
+use windlass_core::lanes::waits::Waits;
 
 /// What the machine knows of a task and of its lane.
 struct Known {
@@ -43,10 +42,6 @@ type ByKey = BTreeMap<Arc<str>, u64>;
 
 /// Tasks ahead of one.
 struct Ahead {
-    /// Where it stands in its rank.
-    pass: u64,
-    /// Of its own key, or of its tenant.
-    own: u64,
     all: u64,
     has_more: bool,
     by_key: Vec<LaneKeyInfo>,
@@ -113,11 +108,6 @@ impl Service {
         level: Level,
     ) {
         let ahead = self.count_ahead(rank, known, seen, level);
-        if !ahead.has_more {
-            let distance = ahead.pass.saturating_sub(seen.virtual_time);
-            explained.wait_bound =
-                self.bound(rank, &known.task.key, distance).map(|others| others + ahead.own);
-        }
         let of_higher = known.higher.iter().map(|(priority, waiting)| {
             let name = RankName { priority: *priority, ..rank };
             let out = self.dispatcher().look_at_lanes(|desk, _| desk.look(name).map_or(0, |seen| seen.out));
@@ -128,6 +118,9 @@ impl Service {
         explained.ahead_by_key = ahead.by_key;
         let blocked = |desk: &_, now| blocks_of(desk, rank.lane, &known.task.key, now);
         explained.blocked_by = self.dispatcher().look_at_lanes(blocked).unwrap_or_default();
+        if explained.blocked_by.is_empty() {
+            explained.wait_bound = self.bound(rank, &known.task.key, level);
+        }
         explained.why = match (known.is_paused, explained.blocked_by.first(), explained.ahead) {
             (true, _, _) => "the lane is paused; resume it".into(),
             (false, Some(block), _) => block.why.clone(),
@@ -175,9 +168,8 @@ impl Service {
         let key = &known.task.key;
         let Some(turn) = seen.turn else {
             let (mut by_key, has_more) = self.tasks_below(&QueueName::of_rank(rank), known.acked, level);
-            let own = by_key.get(&**key).copied().unwrap_or(0);
             self.add_tenants(&mut by_key, rank, level, None);
-            return self.ahead_of(rank, key, level.pass, own, by_key, has_more);
+            return self.ahead_of(rank, key, by_key, has_more);
         };
         let tenant = tenant_of(key).unwrap_or(key);
         let (of_tenant, has_more_own) = self.tasks_below(&QueueName::around(rank, key), known.acked, level);
@@ -187,7 +179,7 @@ impl Service {
         let (mut by_key, has_more) = self.tasks_below(&QueueName::of_rank(rank), known.rank_acked, level);
         self.add_tenants(&mut by_key, rank, level, Some(tenant));
         by_key.insert(tenant.into(), own);
-        self.ahead_of(rank, tenant, pass, own, by_key, has_more || has_more_own)
+        self.ahead_of(rank, tenant, by_key, has_more || has_more_own)
     }
 
     /// The tasks of a queue below a level, by key, and whether there are more than are counted.
@@ -207,33 +199,31 @@ impl Service {
 
     /// Adds the turns that tenants have before a level.
     fn add_tenants(&self, by_key: &mut ByKey, name: RankName, level: Level, but: Option<&str>) {
-        let tenants: Vec<(Arc<str>, KeyRow)> = self.order().read(|machine| {
-            let Some(rank) = machine.lanes().rank(name) else { return Vec::new() };
+        let tenants: Vec<(Arc<str>, u32, u32)> = self.order().read(|machine| {
+            let lanes = machine.lanes();
+            let (Some(lane), Some(rank)) = (lanes.by_number(name.lane), lanes.rank(name)) else {
+                return Vec::new();
+            };
             let tenants = rank.tenants().filter(|(tenant, _)| Some(*tenant) != but);
-            let accounts =
-                tenants.filter_map(|(tenant, _)| Some((tenant.into(), *rank.shares().get(tenant)?)));
-            accounts.filter(|(_, row)| row.waiting > 0).take(LANE_KEYS_LOOKED_AT_MAX).collect()
+            let waiting = tenants.filter_map(|(tenant, _)| {
+                let waiting =
+                    rank.shares().get(tenant).map(|row| row.waiting).filter(|waiting| *waiting > 0)?;
+                Some((tenant.into(), waiting, lane.row().tenant_stride(tenant)))
+            });
+            waiting.take(LANE_KEYS_LOOKED_AT_MAX).collect()
         });
         self.dispatcher().look_at_lanes(|desk, _| {
-            for (tenant, row) in tenants {
+            for (tenant, waiting, stride) in tenants {
                 let turn = desk.turn_of(name, &tenant).filter(|turn| *turn < level);
                 let Some(turn) = turn else { continue };
-                let turns = (level.pass - turn.pass) / u64::from(row.weight().stride()) + 1;
-                by_key.insert(tenant, turns.min(row.waiting.into()));
+                let turns = (level.pass - turn.pass) / u64::from(stride) + 1;
+                by_key.insert(tenant, turns.min(waiting.into()));
             }
         });
     }
 
     /// `own` is the name of the task's key or tenant.
-    fn ahead_of(
-        &self,
-        rank: RankName,
-        own_name: &str,
-        pass: u64,
-        own: u64,
-        mut by_key: ByKey,
-        has_more: bool,
-    ) -> Ahead {
+    fn ahead_of(&self, rank: RankName, own_name: &str, mut by_key: ByKey, has_more: bool) -> Ahead {
         self.dispatcher().look_at_lanes(|desk, now| {
             by_key.retain(|key, _| **key == *own_name || !desk.is_blocked(rank.lane, key, now));
         });
@@ -245,20 +235,28 @@ impl Service {
             .collect();
         by_key.sort_by(|a, b| b.waiting.cmp(&a.waiting).then_with(|| a.key.cmp(&b.key)));
         by_key.truncate(LANE_KEYS_SHOWN);
-        Ahead { pass, own, all, has_more, by_key }
+        Ahead { all, has_more, by_key }
     }
 
-    /// How many tasks of other keys and tenants go at most before one that stands this far behind the virtual time.
-    fn bound(&self, name: RankName, key: &str, distance: u64) -> Option<u64> {
-        let own = tenant_of(key).unwrap_or(key);
-        let sum = |rank: &Rank| {
-            let waiting = rank.shares().iter().filter(|(other, row)| row.waiting > 0 && *other != own);
-            let turns = waiting.map(|(_, row)| distance / u64::from(row.weight().stride()) + 1);
-            turns.fold(0, u64::saturating_add)
+    /// How many tasks of its priority go first at most.
+    fn bound(&self, name: RankName, key: &str, level: Level) -> Option<u64> {
+        let turns = self.dispatcher().look_at_lanes(|desk, _| desk.turns(name, key)).flatten()?;
+        let waits = Waits {
+            rows: self.order().committed(),
+            turns: &turns,
+            rank: name,
+            key,
+            level,
+            counted_max: TASKS_AHEAD_COUNTED_MAX,
+            keys_max: LANE_KEYS_LOOKED_AT_MAX,
         };
-        self.order().read(|machine| {
-            let rank = machine.lanes().rank(name)?;
-            (rank.shares().waiting_len() <= LANE_KEYS_LOOKED_AT_MAX).then(|| sum(rank))
+        waits.bound(&|look| {
+            self.order().read(|machine| {
+                let lanes = machine.lanes();
+                if let (Some(lane), Some(rank)) = (lanes.by_number(name.lane), lanes.rank(name)) {
+                    look(lane.row(), rank);
+                }
+            });
         })
     }
 }

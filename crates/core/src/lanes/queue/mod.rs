@@ -368,4 +368,12 @@ impl Flow {
     pub(super) const fn level(&self) -> Level {
         self.level
     }
+
+    /// The pass of its next turn, if it comes at once. It saves up none while it may not go.
+    pub(super) fn goes_on_at(&self, virtual_time: u64) -> u64 {
+        match self.stand {
+            Stand::InLine => self.level.pass,
+            Stand::Parked | Stand::Resting => self.level.pass.max(virtual_time),
+        }
+    }
 }
