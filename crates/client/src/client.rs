@@ -127,10 +127,12 @@ impl Client {
                 };
                 let wait = backoff.next_wait(chance::random());
                 let is_safe = done == Done::No || call.repeat == Repeat::Always;
-                if error.did_some() {
-                    return (tries, Err(error));
-                }
-                if !is_safe || !error.retry_helps() || begin.elapsed() + wait > self.retry_for {
+                // Who asked goes on at once where the server did some of it.
+                if error.did_some()
+                    || !is_safe
+                    || !error.retry_helps()
+                    || begin.elapsed() + wait > self.retry_for
+                {
                     return (tries, Err(error));
                 }
                 tracing::debug!(%error, wait_ms = wait.as_millis(), "trying again");

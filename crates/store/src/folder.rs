@@ -12,7 +12,11 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// What the format file of this build says.
-const FORMAT: &str = "windlass data, format 1\n";
+const FORMAT: &str = "windlass data, format 2\n";
+
+/// What that of a build said which did not know that tasks share rows, and would have passed over those: everything else of it is the
+/// same, so this build goes on with its folders.
+const FORMAT_BEFORE_SHARED_ROWS: &str = "windlass data, format 1\n";
 
 /// A data folder, locked.
 #[derive(Debug)]
@@ -116,6 +120,8 @@ fn check_format(path: &Path) -> Result<(), StoreFault> {
     let format_path = path.join("format");
     match std::fs::read(&format_path) {
         Ok(found) if found == FORMAT.as_bytes() => Ok(()),
+        // Before anything else is written: from now on an earlier build must not open it.
+        Ok(found) if found == FORMAT_BEFORE_SHARED_ROWS.as_bytes() => write_format(path, &format_path),
         Ok(found) => {
             let text = String::from_utf8_lossy(&found);
             let found = text.lines().next().unwrap_or_default().chars().take(80).collect();
@@ -150,7 +156,7 @@ mod tests {
         let path = parent.path().join("new/data");
         let folder = DataFolder::open(&path).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
-        assert_eq!(std::fs::read_to_string(path.join("format")).unwrap(), "windlass data, format 1\n");
+        assert_eq!(std::fs::read_to_string(path.join("format")).unwrap(), "windlass data, format 2\n");
         assert!(folder.snapshots().is_dir());
         let below = [folder.log(), folder.tables(), folder.objects(), folder.snapshots()];
         assert_eq!(below, ["log", "tables", "objects", "snapshots"].map(|name| path.join(name)));
@@ -175,14 +181,23 @@ mod tests {
     }
 
     #[test]
+    fn a_folder_of_the_format_before_is_taken_over_and_says_so() {
+        let parent = tempfile::tempdir().unwrap();
+        let format = parent.path().join("format");
+        std::fs::write(&format, "windlass data, format 1\n").unwrap();
+        DataFolder::open(parent.path()).unwrap();
+        assert_eq!(std::fs::read_to_string(format).unwrap(), "windlass data, format 2\n");
+    }
+
+    #[test]
     fn a_folder_of_a_newer_format_is_refused_and_left_alone() {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path();
-        std::fs::write(path.join("format"), "windlass data, format 2\n").unwrap();
+        std::fs::write(path.join("format"), "windlass data, format 3\n").unwrap();
         assert_eq!(
             DataFolder::open(path).err().unwrap().to_string(),
             format!(
-                "the data folder {} says \"windlass data, format 2\", and this build reads \"windlass data, format 1\"; \
+                "the data folder {} says \"windlass data, format 3\", and this build reads \"windlass data, format 2\"; \
                  start the build that wrote it, or a newer one, or give another folder",
                 path.display()
             )

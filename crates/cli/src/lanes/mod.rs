@@ -121,12 +121,14 @@ async fn change_showing(
 
 async fn show_key_order(client: &Client, lane: &str, bar: &ProgressBar) {
     // Whatever is wrong with it, the request itself will say.
-    if let Ok(LaneDetails { key_order: KeyOrderInfo::Making { tasks }, lane: info, .. }) =
-        client.lane(lane).await
-    {
-        let (done, all) = (grouped(tasks), grouped(info.waiting.max(tasks)));
-        bar.set_message(format!("putting tasks in order key by key: {done} of {all}"));
-    }
+    let Ok(LaneDetails { key_order, lane: info, .. }) = client.lane(lane).await else { return };
+    bar.set_message(match key_order {
+        KeyOrderInfo::Making { tasks } => {
+            let (done, all) = (grouped(tasks), grouped(info.waiting.max(tasks)));
+            format!("putting tasks in order key by key: {done} of {all}")
+        }
+        KeyOrderInfo::Kept | KeyOrderInfo::Absent => String::new(),
+    });
 }
 
 async fn relevel(global: &Global, client: &Client, lane: &str, keys: Vec<String>) -> Result<(), Exit> {

@@ -20,6 +20,9 @@ use crate::limits::TASKS_ORDERED_PER_COMMAND_MAX;
 use crate::tables::{Tables, Walk};
 use minicbor::{Decode, Encode};
 
+/// To begin to read a queue is as much work as to put so many tasks in order.
+const TASKS_LIKE_A_QUEUE: usize = 16;
+
 /// Whether a lane keeps the order of each key's own tasks.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Encode, Decode)]
 pub enum KeyOrder {
@@ -50,7 +53,8 @@ pub struct Making {
     /// How many tasks were given theirs.
     #[n(3)]
     pub tasks: u64,
-    /// The last task of these when their turn came; those behind it have got their levels since, and rows with them.
+    /// The last task of these when they were begun, if they take more than a step; those behind it have got their levels since, and
+    /// rows with them.
     #[n(4)]
     pub up_to: Option<Level>,
 }
@@ -106,13 +110,9 @@ fn make_some(lane: &Lane, tables: &mut dyn Tables, mut making: Making, most: usi
         let queue = QueueName { rank, of: making.tenant.as_deref().map(Into::into) };
         // What is done leaves remains, over which a walk would have to step.
         let acked = lane.rank(making.priority).and_then(|rank| rank.acked_of(making.tenant.as_deref()));
-        if making.above.is_none() {
-            let rows = levels_above(&queue, acked, |table, range| tables.scan(table, range, Walk::Down));
-            making.up_to = rows.map(|it| it.level).next();
-        }
         let above = making.above.max(acked);
         let rows = levels_above(&queue, above, |table, range| tables.scan(table, range, Walk::Up));
-        let rows = rows.take_while(|it| Some(it.level) <= making.up_to);
+        let rows = rows.take_while(|it| making.up_to.is_none_or(|last| it.level <= last));
         let some: Vec<Placed> = rows.take(left).collect();
         for Placed { level, key, stride } in &some {
             put_key_level(tables, rank, key, *level, *stride);
@@ -120,10 +120,13 @@ fn make_some(lane: &Lane, tables: &mut dyn Tables, mut making: Making, most: usi
         making.tasks += some.len() as u64;
         if some.len() == left {
             making.above = some.last().map(|it| it.level);
+            if making.up_to.is_none() {
+                let rows = levels_above(&queue, acked, |table, range| tables.scan(table, range, Walk::Down));
+                making.up_to = rows.map(|it| it.level).next();
+            }
             break;
         }
-        // To look at a queue that has none left is as much work as a task.
-        left -= some.len().max(1);
+        left = left.saturating_sub(some.len() + TASKS_LIKE_A_QUEUE);
         (making.priority, making.tenant) = next_queue(lane, &making)?;
         (making.above, making.up_to) = (None, None);
     }
@@ -137,7 +140,7 @@ fn next_queue(lane: &Lane, making: &Making) -> Option<(u8, Option<String>)> {
         if priority > making.priority {
             return Some((priority, None));
         }
-        if let Some(tenant) = rank.tenant_after(making.tenant.as_deref()) {
+        if let Some(tenant) = rank.waiting_tenant_after(making.tenant.as_deref()) {
             return Some((priority, Some(tenant.to_owned())));
         }
     }

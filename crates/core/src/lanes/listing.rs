@@ -60,7 +60,12 @@ pub fn task_and_payload<R: ReadRows + ?Sized>(rows: &R, id: TaskId) -> Option<(T
     }
     let payload = match task.payload.take() {
         Some(payload) => payload,
-        None => payload_from_row(id, &rows.row(Table::Payloads, &id.key())?),
+        None => payload_apart(rows, id)?,
     };
     Some((task, payload))
+}
+
+/// What the consumer of a task gets, if that has a row of its own.
+pub fn payload_apart<R: ReadRows + ?Sized>(rows: &R, id: TaskId) -> Option<Payload> {
+    Some(payload_from_row(id, &rows.row(Table::Payloads, &id.key())?))
 }

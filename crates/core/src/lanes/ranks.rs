@@ -113,10 +113,11 @@ impl Rank {
         self.tenants.iter().map(|(name, tenant)| (&**name, tenant))
     }
 
-    /// The tenant whose name comes after another one's; the first of all if there is no other.
-    pub(super) fn tenant_after(&self, name: Option<&str>) -> Option<&str> {
+    /// The next tenant with tasks whose name comes after another one's; the first of them if there is no other.
+    pub(super) fn waiting_tenant_after(&self, name: Option<&str>) -> Option<&str> {
         let from = name.map_or(Bound::Unbounded, Bound::Excluded);
-        self.tenants.range::<str, _>((from, Bound::Unbounded)).next().map(|(name, _)| &**name)
+        let mut tenants = self.tenants.range::<str, _>((from, Bound::Unbounded)).map(|(name, _)| &**name);
+        tenants.find(|name| self.shares.get(name).is_some_and(|row| row.waiting > 0))
     }
 
     /// A tenant.

@@ -267,7 +267,9 @@ fn scripted_groups() -> Machine<MemoryTables> {
     apply(Command::Fail(Fail { submission: added[6], failed }));
     let done = vec![Done { chunk: ChunkIndex(0), attempt, output: Output::Nothing, entries: None }];
     apply(Command::Complete(Complete { submission: added[0], done }));
-    apply(Command::OrderKeys(OrderKeys { lane: "mail".into(), tasks_max: 4 }));
+    for tasks_max in [4, 1] {
+        apply(Command::OrderKeys(OrderKeys { lane: "mail".into(), tasks_max }));
+    }
     machine
 }
 

@@ -42,12 +42,13 @@ impl Service {
         });
         let weights: std::collections::BTreeMap<_, _> = weights.collect::<Result<_, _>>().map_err(invalid)?;
         let set = limits_to_set(request.limits).map_err(invalid)?;
+        // Limits first: they may have to wait, and then nothing of the request is to hold.
         let mut commands = Vec::new();
-        if !weights.is_empty() {
-            commands.push(Command::WeighKeys(WeighKeys { lane: lane.clone(), weights }));
-        }
         if !set.is_empty() {
             commands.push(Command::LimitLane(LimitLane { lane: lane.clone(), set }));
+        }
+        if !weights.is_empty() {
+            commands.push(Command::WeighKeys(WeighKeys { lane: lane.clone(), weights }));
         }
         for command in commands {
             let outcome = match self.propose(command.clone()).await {

@@ -209,10 +209,17 @@ impl Service {
         let (table, row_key) = place.row();
         let row = self.order().committed().get(table, &row_key);
         let row = row.as_deref().map(|row| PlaceRow::from_row(table, &row_key, row));
-        if let Some(payload) = row.and_then(|row| row.payload) {
-            return Some(look(TaskToDo { lane, key, payload }));
-        }
         let id = place.level.id;
+        match row.map(|row| (row.payload, row.position)) {
+            Some((Some(payload), _)) => return Some(look(TaskToDo { lane, key, payload })),
+            // It is large, and the task shares a row, which need not be read for it.
+            Some((None, Some(_))) => {
+                if let Some(payload) = listing::payload_apart(self.order().committed(), id) {
+                    return Some(look(TaskToDo { lane, key, payload: payload.as_ref() }));
+                }
+            }
+            Some((None, None)) | None => {}
+        }
         // It is large, or has another place now; or it was added a moment ago: the tables have it when the machine has let go.
         let found = listing::task_and_payload(self.order().committed(), id)
             .or_else(|| self.order().read(|machine| listing::task_and_payload(machine.tables(), id)));

@@ -33,7 +33,8 @@ pub(crate) fn options_of(table: Table) -> KeyspaceCreateOptions {
         Table::Levels | Table::KeyLevels | Table::TaskGroups | Table::DelayedTasks | Table::DeadTasks => {
             read_as_needed(options).filter_policy(FilterPolicy::disabled())
         }
-        // Whoever looks for one of these mostly finds it.
+        // Whoever looks for one of these mostly finds it; tasks that share rows are looked for by themselves first only if they fail, are
+        // asked about, or get another level.
         Table::Tasks | Table::Payloads | Table::GroupsLeft => {
             read_as_needed(options).expect_point_read_hits(true)
         }
