@@ -1,160 +1,36 @@
 //! Shares: long runs with small buffers, in which every pair of keys gets what its weights say.
 
-use crate::leader::{Held, LANE, Leader, complete};
-use crate::model::{Known, Model};
-use crate::oracles::{Seen, Watch};
-use crate::sequences;
-use windlass_core::entry::{Applied, Command, Effect};
-use windlass_core::lanes::desk::Errand;
-use windlass_core::lanes::levels::{Level, STRIDE, Weight};
-use windlass_core::lanes::open::SetLane;
-use windlass_core::lanes::tasks::{NewTask, Standing};
-use windlass_core::seeded::Seeded;
+mod run;
+
+use crate::counted;
+use crate::leader::Leader;
+use run::Run;
+use windlass_core::lanes::levels::{STRIDE, Weight};
+use windlass_core::lanes::tasks::NewTask;
 
 /// Random arrivals, weights, buffers, numbers of tasks out and restarts, each hand-out watched.
 #[test]
 fn any_two_keys_that_wait_differ_by_at_most_one_stride_of_each() {
     let name = "any_two_keys_that_wait_differ_by_at_most_one_stride_of_each";
-    sequences::run(name, 80, |seed| {
-        let mut run = Run::new(seed);
-        while run.watch.hand_outs < 20_000 {
-            run.step();
-        }
-        assert!(run.watch.widest > 500_000, "the bound is put to the test: {}", run.watch.widest);
-    });
+    counted::run(name, 80, 1_600_000, |seed| play(seed, false));
 }
 
-struct Run {
-    leader: Leader,
-    model: Model,
-    watch: Watch,
-    chance: Seeded,
-    keys: Vec<(String, Weight)>,
-    held: Vec<Held>,
-    held_max: usize,
-    /// Tasks that each key wants to have waiting, which changes now and then.
-    wanted: Vec<usize>,
+/// The same with two priorities, delays, failures, tasks that are given back, late reports and crashes.
+#[test]
+fn any_two_keys_that_wait_get_their_shares_whatever_becomes_of_their_tasks() {
+    let name = "any_two_keys_that_wait_get_their_shares_whatever_becomes_of_their_tasks";
+    counted::run(name, 80, 1_600_000, |seed| play(seed, true));
 }
 
-impl Run {
-    fn new(seed: u64) -> Run {
-        let mut chance = Seeded::new(seed);
-        let tasks = 4 + pick(&mut chance, 29);
-        let reload_at = 1 + pick(&mut chance, tasks - 1);
-        let weight = |chance: &mut Seeded| match chance.below(4) {
-            0 => Weight::ONE,
-            1 => Weight::from_milli(1_000 << chance.below(5)).expect("a weight"),
-            2 => Weight::from_milli(1_000 >> chance.below(5)).expect("a weight"),
-            _ => Weight::from_milli(1 + chance.below(20_000) as u32).expect("a weight"),
-        };
-        let keys: Vec<(String, Weight)> =
-            (0..2 + chance.below(7)).map(|key| (format!("key {key}"), weight(&mut chance))).collect();
-        let strides = keys.iter().map(|(_, weight)| weight.stride().into()).collect();
-        let mut leader = Leader::new(tasks, reload_at);
-        leader.is_audited = false;
-        let set = SetLane {
-            name: LANE.into(),
-            may_create: true,
-            is_paused: None,
-            is_draining: None,
-            without_key_order: true,
-        };
-        let mut run = Run {
-            leader,
-            model: Model::default(),
-            watch: Watch::new(strides),
-            held_max: 1 + pick(&mut chance, 60),
-            wanted: vec![0; keys.len()],
-            chance,
-            keys,
-            held: Vec::new(),
-        };
-        run.apply(Command::SetLane(set));
-        run
+/// How many hand-outs were watched.
+fn play(seed: u64, is_troubled: bool) -> u64 {
+    let mut run = Run::new(seed, is_troubled);
+    while run.watch.hand_outs < 20_000 {
+        run.step();
     }
-
-    fn apply(&mut self, command: Command) -> Applied {
-        let entry = self.leader.entry(command);
-        let applied = self.leader.apply_entry(entry.clone());
-        assert_eq!(applied, self.model.apply(&entry, &applied));
-        for effect in &applied.effects {
-            match effect {
-                Effect::TaskPlaced { rank, level, key, .. } => {
-                    let Known { is_charged, .. } = self.model.tasks[&level.id];
-                    let key = self.keys.iter().position(|(it, _)| **it == **key).expect("it is one of them");
-                    self.watch.placed(*rank, *level, Seen::new(key, is_charged, true));
-                }
-                Effect::TaskUnplaced { rank, level, .. } => self.watch.unplaced(*rank, *level),
-                _ => {}
-            }
-        }
-        applied
-    }
-
-    fn step(&mut self) {
-        match self.chance.below(1_000) {
-            0..20 => {
-                let (nth, most) =
-                    (pick(&mut self.chance, self.keys.len()), [0, 1, 3, 40][pick(&mut self.chance, 4)]);
-                self.wanted[nth] = most;
-            }
-            20..22 => self.restart(),
-            22..300 => self.add(),
-            300..320 => self.leader.reserver.desk_mut().note_all(),
-            320..600 => self.run_errand(),
-            _ => self.work(),
-        }
-    }
-
-    fn add(&mut self) {
-        let nth = pick(&mut self.chance, self.keys.len());
-        let rank = self.leader.rank(0);
-        let row = self.leader.machine.lanes().by_number(rank.lane).expect("it was created").ranks().next();
-        let waiting = row.and_then(|(_, rank)| rank.key(&self.keys[nth].0)).map_or(0, |row| row.waiting);
-        let missing = self.wanted[nth].saturating_sub(usize::try_from(waiting).expect("they are few"));
-        if missing > 0 {
-            let (key, weight) = self.keys[nth].clone();
-            let tasks = vec![NewTask { weight, ..NewTask::new(key) }; missing];
-            let add = self.leader.stamped(LANE, tasks);
-            self.apply(Command::AddTasks(add));
-        }
-    }
-
-    fn work(&mut self) {
-        if self.held.len() >= self.held_max {
-            let nth = pick(&mut self.chance, self.held.len());
-            let held = self.held.swap_remove(nth);
-            self.apply(complete(held));
-        }
-        let max = 1 + pick(&mut self.chance, 4);
-        for held in self.leader.reserve(max) {
-            let Standing::Waiting { pass } = self.model.tasks[&held.id].standing else { panic!("it waits") };
-            self.watch.handed_out(self.leader.rank(0), Level { pass, id: held.id });
-            self.held.push(held);
-        }
-    }
-
-    /// Errands are done in no hurry and in any order.
-    fn run_errand(&mut self) {
-        self.leader.collect_errands();
-        for errand in std::mem::take(&mut self.leader.errands) {
-            match errand {
-                Errand::Note(ack) => drop(self.apply(Command::Ack(ack))),
-                read => self.leader.go_for(read),
-            }
-        }
-        if self.chance.below(2) == 0 {
-            for looked in std::mem::take(&mut self.leader.looked) {
-                self.leader.deliver(looked);
-            }
-        }
-    }
-
-    fn restart(&mut self) {
-        self.leader.change();
-        self.watch.restart(|rank| self.model.virtual_time(rank));
-        self.held.clear();
-    }
+    assert!(run.watch.widest > 500_000, "the bound is put to the test: {}", run.watch.widest);
+    run.drain();
+    run.watch.hand_outs
 }
 
 /// The share that follows from the pairs, over every stretch of hand-outs.
@@ -242,8 +118,4 @@ fn a_key_whose_tasks_fail_does_not_lose_its_share_by_their_retries() {
     }
     assert_eq!(first_attempts, [1_000, 1_000]);
     assert_eq!((leader.rank_row(0).done, leader.rank_row(0).waiting), (2_000, 0));
-}
-
-fn pick(chance: &mut Seeded, bound: usize) -> usize {
-    usize::try_from(chance.below(bound as u64)).expect("it is below a small number")
 }

@@ -154,10 +154,15 @@ impl Leader {
 
     pub(crate) fn audit(&self) {
         if self.is_audited {
-            audit::check(&self.machine);
-            if self.untold.is_empty() {
-                audit::check_reserver(&self.machine, &self.reserver);
-            }
+            self.audit_now();
+        }
+    }
+
+    /// Recounts everything, for tests that do not after each step.
+    pub(crate) fn audit_now(&self) {
+        audit::check(&self.machine);
+        if self.untold.is_empty() {
+            audit::check_reserver(&self.machine, &self.reserver);
         }
     }
 

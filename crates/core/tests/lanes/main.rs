@@ -6,6 +6,7 @@
 
 mod chaos;
 mod cost;
+mod counted;
 mod fairness;
 mod leader;
 mod limits;
