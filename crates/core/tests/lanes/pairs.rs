@@ -5,26 +5,36 @@
 //! both go, what they got differs by at most one stride of each: `|n_i · s_i − n_j · s_j| ≤ s_i + s_j`. A user's stride
 //! counts over the hand-outs of its tenant only. A party may go if a task of it waits that was not out before, and neither its
 //! own limit is in the way nor, for a tenant, those of all its users that have tasks.
+//!
+//! Each priority is a rank of its own. What is tried again or was given back is nobody's turn. With a new leader all begins
+//! anew; there a key goes by the levels of its tasks again, so it counts only when none of them is left below the virtual time
+//! that this leader began with, where a limit may have held them up or an earlier consumer has vanished with them. A tenant
+//! counts when its turn is not below it any more.
 
-use crate::leader::{Held, LANE, Leader, complete, name_of};
-use crate::sequences;
+use crate::counted;
+use crate::leader::{ANNA, Held, LANE, Leader, complete, fail, name_of};
 use std::collections::{BTreeMap, BTreeSet};
+use windlass_core::batch::reserver::Standing as Stands;
 use windlass_core::entry::Command;
-use windlass_core::lanes::levels::{Weight, tenant_of};
+use windlass_core::lanes::levels::{Weight, is_tenant, tenant_of};
 use windlass_core::lanes::limiting::{Limit, LimitLane, Rate, Scope, SetLimit};
-use windlass_core::lanes::tasks::{NewTask, TaskId};
+use windlass_core::lanes::reader::Placed;
+use windlass_core::lanes::tasks::{NewTask, Standing, Task, TaskId};
 use windlass_core::lanes::weigh::WeighKeys;
 use windlass_core::seeded::Seeded;
+use windlass_core::tables::Table;
 
 #[test]
 fn parties_that_may_go_differ_by_at_most_one_stride_of_each_at_every_level() {
     let name = "parties_that_may_go_differ_by_at_most_one_stride_of_each_at_every_level";
-    sequences::run(name, 60, |seed| {
+    counted::run(name, 100, 500_000, |seed| {
         let mut run = Run::new(seed);
-        while run.hand_outs < 4_000 {
+        while run.hand_outs < 5_000 {
             run.step();
         }
         assert!(run.widest > 500_000, "the bound is put to the test: {}", run.widest);
+        run.drain();
+        run.hand_outs
     });
 }
 
@@ -32,13 +42,23 @@ const PLAIN: [&str; 3] = ["a", "b", "c"];
 const USERS: [&str; 6] = ["t/x", "t/y", "t/z", "u/x", "u/y", "v/x"];
 const TENANTS: [&str; 3] = ["t/", "u/", "v/"];
 
-/// A key or a tenant.
+/// Everything is recounted after so many steps.
+const STEPS_PER_AUDIT: u64 = 256;
+
+/// A key or a tenant, at a priority.
+type Name = (u8, &'static str);
+
+/// What is known of one.
 #[derive(Debug, Default)]
 struct Party {
     stride: i128,
     may_go: bool,
     /// Tasks that wait and were never out.
     fresh: BTreeSet<TaskId>,
+    /// The virtual time when this leadership began, of its rank or tenant.
+    began_at: u64,
+    /// Those of the fresh ones that were below it then.
+    behind: BTreeSet<TaskId>,
     wanted: usize,
     last: Option<TaskId>,
 }
@@ -54,18 +74,28 @@ struct Spread {
 struct Run {
     leader: Leader,
     chance: Seeded,
-    parties: BTreeMap<&'static str, Party>,
+    parties: BTreeMap<Name, Party>,
     weights: BTreeMap<&'static str, Weight>,
-    spreads: BTreeMap<(&'static str, &'static str), Spread>,
-    keys: BTreeMap<TaskId, &'static str>,
+    spreads: BTreeMap<(Name, Name), Spread>,
+    /// Every task that is not done.
+    tasks: BTreeMap<TaskId, Name>,
     held: Vec<Held>,
     held_max: usize,
-    hand_outs: usize,
+    hand_outs: u64,
+    steps: u64,
     widest: i128,
 }
 
-fn group(name: &str) -> Option<&str> {
-    tenant_of(name).filter(|tenant| *tenant != name)
+/// The keys of both priorities.
+fn keys() -> impl Iterator<Item = Name> {
+    let both = |key| [(0, key), (1, key)];
+    PLAIN.into_iter().chain(USERS).flat_map(both)
+}
+
+/// The tenant of a user.
+fn group(name: Name) -> Option<Name> {
+    let tenant = tenant_of(name.1).filter(|tenant| *tenant != name.1)?;
+    TENANTS.into_iter().find(|it| *it == tenant).map(|it| (name.0, it))
 }
 
 impl Run {
@@ -84,12 +114,16 @@ impl Run {
         let party = |weight: &Weight| Party { stride: weight.stride().into(), ..Party::default() };
         let mut run = Run {
             leader,
-            parties: weights.iter().map(|(name, weight)| (*name, party(weight))).collect(),
+            parties: [0, 1]
+                .into_iter()
+                .flat_map(|priority| weights.iter().map(move |it| ((priority, *it.0), party(it.1))))
+                .collect(),
             spreads: BTreeMap::new(),
-            keys: BTreeMap::new(),
+            tasks: BTreeMap::new(),
             held: Vec::new(),
             held_max: 1 + pick(&mut chance, 30),
             hand_outs: 0,
+            steps: 0,
             widest: 0,
             chance,
             weights,
@@ -108,8 +142,8 @@ impl Run {
         match self.below(1_000) {
             0..30 => {
                 let key = self.some_key();
-                let most = [0, 1, 3, 40][self.below(4)];
-                self.parties.get_mut(key).expect("a key").wanted = most;
+                let most = if key.0 == 0 { [0, 1, 3, 40] } else { [0, 0, 0, 5] }[self.below(4)];
+                self.party(key).wanted = most;
             }
             30..300 => self.add(),
             300..310 => self.limit(),
@@ -118,26 +152,41 @@ impl Run {
                 self.leader.wait_ms(ms);
             }
             330..350 => self.release(),
-            350..600 => self.run_errands(),
+            350..365 => self.fail(),
+            365..367 => self.restart(),
+            367..370 => self.leader.reserver.set_tasks_held(false),
+            370..372 => self.hand_out_all(),
+            372..600 => self.run_errands(),
             _ => self.work(),
         }
         self.look_again();
+        self.steps += 1;
+        if self.steps.is_multiple_of(STEPS_PER_AUDIT) {
+            self.leader.audit_now();
+        }
     }
 
-    fn some_key(&mut self) -> &'static str {
-        let keys: Vec<&'static str> = PLAIN.into_iter().chain(USERS).collect();
+    fn some_key(&mut self) -> Name {
+        let keys: Vec<Name> = keys().collect();
         keys[self.below(keys.len())]
     }
 
+    fn party(&mut self, name: Name) -> &mut Party {
+        self.parties.get_mut(&name).expect("it is one of them")
+    }
+
     fn add(&mut self) {
-        let key = self.some_key();
-        let Party { fresh, wanted, .. } = &self.parties[key];
+        let name = self.some_key();
+        let Party { fresh, wanted, .. } = &self.parties[&name];
         let missing = wanted.saturating_sub(fresh.len());
         if missing > 0 {
-            let task = NewTask { weight: self.weights[key], ..NewTask::new(key) };
+            let (priority, weight) = (name.0, self.weights[name.1]);
+            let retry_delay_ms = [0, 30][self.below(2)];
+            let task =
+                NewTask { weight, priority, retry_delay_ms, attempts_max: 1_000, ..NewTask::new(name.1) };
             let ids = self.leader.add(vec![task; missing]);
-            self.parties.get_mut(key).expect("a key").fresh.extend(&ids);
-            self.keys.extend(ids.into_iter().map(|id| (id, key)));
+            self.party(name).fresh.extend(&ids);
+            self.tasks.extend(ids.into_iter().map(|id| (id, name)));
         }
     }
 
@@ -163,67 +212,187 @@ impl Run {
         }
     }
 
+    fn take_held(&mut self) -> Option<Held> {
+        let nth = pick(&mut self.chance, self.held.len().max(1));
+        (!self.held.is_empty()).then(|| self.held.swap_remove(nth))
+    }
+
     fn release(&mut self) {
-        if !self.held.is_empty() {
-            let nth = self.below(self.held.len());
-            let held = self.held.swap_remove(nth);
+        if let Some(held) = self.take_held() {
             self.leader.reserver.release(name_of(held.id), held.token);
         }
     }
 
-    fn work(&mut self) {
-        if self.held.len() >= self.held_max || self.below(4) == 0 && !self.held.is_empty() {
-            let nth = self.below(self.held.len());
-            let held = self.held.swap_remove(nth);
-            self.leader.apply(complete(held));
-            self.look_again();
-        }
-        if let Some(held) = self.leader.reserve(1).pop() {
+    fn fail(&mut self) {
+        let Some(held) = self.take_held() else { return };
+        // A tenant's retry that is done late moves the virtual time further than tasks were handed out.
+        if group(self.tasks[&held.id]).is_some() {
             self.held.push(held);
-            self.hand_out(held.id);
+        } else {
+            self.leader.apply(fail(held.id, held.token.attempt));
         }
     }
 
+    fn complete_one(&mut self) {
+        if let Some(held) = self.take_held() {
+            self.leader.apply(complete(held));
+            self.tasks.remove(&held.id);
+            self.look_again();
+        }
+    }
+
+    fn work(&mut self) {
+        if self.held.len() >= self.held_max || self.below(4) == 0 {
+            self.complete_one();
+        }
+        self.reserve_one();
+    }
+
+    fn reserve_one(&mut self) -> bool {
+        let Some(held) = self.leader.reserve(1).pop() else { return false };
+        self.held.push(held);
+        self.hand_out(held.id);
+        self.look_again();
+        true
+    }
+
+    /// Everything that may go goes; a limit is in the way of what is left.
+    fn hand_out_all(&mut self) {
+        while self.reserve_one() || self.leader.do_errands() {}
+        let desk = self.leader.reserver.desk();
+        for (id, (_, key)) in self.tasks.iter().filter(|(id, _)| !desk.is_out(**id)) {
+            let is_waiting = matches!(self.leader.standing(*id), Standing::Waiting { .. });
+            let blocks = desk.blocks(self.leader.lane(), key, self.leader.now);
+            assert!(!is_waiting || !blocks.is_empty(), "nothing is in the way of task {id} of {key}");
+        }
+        while self.held.len() > self.held_max {
+            self.complete_one();
+        }
+    }
+
+    /// The next leader begins, with what some of the consumers go on with; often it waits for more of them.
+    fn restart(&mut self) {
+        self.leader.change();
+        let is_held = self.below(2) == 0;
+        self.leader.reserver.set_tasks_held(is_held);
+        for held in std::mem::take(&mut self.held) {
+            // What is held of a tenant's moves its turn on, which the tenant's peers know nothing of.
+            if self.below(3) == 0 && group(self.tasks[&held.id]).is_none() {
+                self.reassert(held);
+            }
+        }
+        self.spreads.clear();
+        for name in self.parties.keys().copied().collect::<Vec<Name>>() {
+            self.begin_anew(name);
+        }
+    }
+
+    fn begin_anew(&mut self, name: Name) {
+        let probe = vec![NewTask { priority: name.0, ..NewTask::new(name.1) }];
+        let times = self.leader.stamped(LANE, probe).handed_out;
+        let around = if is_tenant(name.1) { times.first() } else { times.last() };
+        let began_at = around.map_or(0, |it| it.pass);
+        let (mut fresh, mut behind) = (BTreeSet::new(), BTreeSet::new());
+        let desk = self.leader.reserver.desk();
+        let own = self.tasks.iter().filter(|(id, it)| **it == name && !desk.is_out(**id));
+        for id in own.map(|(id, _)| *id) {
+            let Task { standing, failures, .. } = self.leader.task(id).expect("it is not done");
+            if let Standing::Waiting { pass } = standing
+                && failures == 0
+            {
+                fresh.insert(id);
+                behind.extend((pass < began_at).then_some(id));
+            }
+        }
+        let party = self.party(name);
+        *party = Party { fresh, began_at, behind, may_go: false, last: None, ..*party };
+    }
+
+    fn reassert(&mut self, held: Held) {
+        let (name, failures) =
+            (self.tasks[&held.id], self.leader.task(held.id).expect("it is not done").failures);
+        let stride = if failures == 0 { self.weights[name.1].stride() } else { 0 };
+        let placed = Placed { level: self.leader.level(held.id), key: name.1.into(), stride };
+        let rank = self.leader.rank(name.0);
+        let standing = self.leader.reserver.reassert_task(ANNA, rank, placed, held.token);
+        assert_eq!(standing, Stands::Holds);
+        self.held.push(held);
+    }
+
+    /// Without limits everything goes out and is done.
+    fn drain(&mut self) {
+        self.leader.reserver.set_tasks_held(false);
+        let names = PLAIN.into_iter().chain(USERS).chain(TENANTS).map(|name| Scope::Named(name.into()));
+        let scopes = names.chain([Scope::EachKey, Scope::EachTenant]);
+        let set = scopes.map(|scope| SetLimit { scope, limit: None }).collect();
+        self.leader.apply_ordered(Command::LimitLane(LimitLane { lane: LANE.into(), set }));
+        self.look_again();
+        for _ in 0..1_000 {
+            if self.tasks.is_empty() {
+                break;
+            }
+            self.leader.wait_ms(1_000);
+            self.hand_out_all();
+            while !self.held.is_empty() {
+                self.complete_one();
+            }
+        }
+        self.leader.audit_now();
+        assert_eq!(self.tasks.len(), 0, "each is done: {:?}", self.tasks);
+        let rows = [Table::Levels, Table::KeyLevels, Table::Tasks].map(|table| self.leader.rows(table));
+        assert_eq!(rows, [0; 3]);
+    }
+
     fn hand_out(&mut self, id: TaskId) {
-        let key = self.keys[&id];
-        let party = self.parties.get_mut(key).expect("a key");
+        let name = self.tasks[&id];
+        let party = self.party(name);
         if !party.fresh.remove(&id) {
             return;
         }
-        assert!(party.last < Some(id), "{:?} of {key} was added after {id}", party.last);
+        party.behind.remove(&id);
+        assert!(party.last < Some(id), "{:?} of {name:?} was added after {id}", party.last);
         party.last = Some(id);
         self.hand_outs += 1;
-        for name in [Some(key), group(key)].into_iter().flatten() {
+        for name in [Some(name), group(name)].into_iter().flatten() {
             self.count(name);
         }
     }
 
-    fn count(&mut self, name: &str) {
-        let (name, _) = self.parties.get_key_value(name).expect("a party");
-        for other in self.parties.keys().filter(|other| *other != name && group(other) == group(name)) {
-            let [stride, of_other] = [name, other].map(|name| self.parties[name].stride);
-            if !self.parties[name].may_go || !self.parties[other].may_go {
+    fn count(&mut self, name: Name) {
+        if !self.parties[&name].may_go {
+            return;
+        }
+        let stride = self.parties[&name].stride;
+        for (other, party) in &self.parties {
+            let is_peer = other.0 == name.0 && *other != name && group(*other) == group(name);
+            if !is_peer || !party.may_go {
                 continue;
             }
-            let spread = self.spreads.entry((name.min(other), name.max(other))).or_default();
-            spread.now += if name < other { stride } else { -stride };
+            let spread = self.spreads.entry((name.min(*other), name.max(*other))).or_default();
+            spread.now += if name < *other { stride } else { -stride };
             (spread.least, spread.most) = (spread.least.min(spread.now), spread.most.max(spread.now));
-            let (apart, allowed) = (spread.most - spread.least, stride + of_other);
-            assert!(apart <= allowed, "{name} and {other} got {apart} apart where {allowed} is allowed");
+            let (apart, allowed) = (spread.most - spread.least, stride + party.stride);
+            assert!(apart <= allowed, "{name:?} and {other:?} got {apart} apart where {allowed} is allowed");
             self.widest = self.widest.max(apart * 1_000_000 / allowed);
         }
     }
 
+    fn has_caught_up(&self, tenant: Name) -> bool {
+        let turn = self.leader.reserver.desk().turn_of(self.leader.rank(tenant.0), tenant.1);
+        turn.is_some_and(|turn| turn.pass >= self.parties[&tenant].began_at)
+    }
+
     /// Who may go, and since when.
     fn look_again(&mut self) {
-        let mut who: BTreeSet<&str> = BTreeSet::new();
+        let mut who: BTreeSet<Name> = BTreeSet::new();
         let (desk, lane, now) = (self.leader.reserver.desk(), self.leader.lane(), self.leader.now);
-        for key in PLAIN.into_iter().chain(USERS).filter(|key| !self.parties[key].fresh.is_empty()) {
+        for name in keys().filter(|name| !self.parties[name].fresh.is_empty()) {
             let blocked: Vec<String> =
-                desk.blocks(lane, key, now).into_iter().filter_map(|(name, _)| name).collect();
-            if !blocked.iter().any(|name| name == key) {
-                who.insert(key);
-                who.extend(group(key).filter(|tenant| !blocked.iter().any(|name| name == tenant)));
+                desk.blocks(lane, name.1, now).into_iter().filter_map(|(name, _)| name).collect();
+            let is_blocked = |name: Name| blocked.iter().any(|it| it == name.1);
+            if !is_blocked(name) {
+                who.extend(self.parties[&name].behind.is_empty().then_some(name));
+                who.extend(group(name).filter(|tenant| !is_blocked(*tenant) && self.has_caught_up(*tenant)));
             }
         }
         for (name, party) in &mut self.parties {
