@@ -5,7 +5,6 @@ mod run;
 use crate::counted;
 use crate::leader::Leader;
 use run::Run;
-use windlass_core::lanes::levels::{STRIDE, Weight};
 use windlass_core::lanes::tasks::NewTask;
 
 /// Random arrivals, weights, buffers, numbers of tasks out and restarts, each hand-out watched.
@@ -31,45 +30,6 @@ fn play(seed: u64, is_troubled: bool) -> u64 {
     assert!(run.watch.widest > 500_000, "the bound is put to the test: {}", run.watch.widest);
     run.drain();
     run.watch.hand_outs
-}
-
-/// The share that follows from the pairs, over every stretch of hand-outs.
-#[test]
-fn each_key_of_a_fixed_backlog_gets_its_share_of_any_stretch_to_within_the_bound() {
-    let milli: [i128; 6] = [1_000, 2_000, 4_000, 500, 8_000, 1_000];
-    let sum: i128 = milli.iter().sum();
-    let mut leader = Leader::new(16, 4);
-    leader.is_audited = false;
-    for (key, weight) in milli.iter().enumerate() {
-        let weight = Weight::from_milli(u32::try_from(*weight).unwrap()).unwrap();
-        assert_eq!(
-            u128::from(weight.stride()) * weight.as_milli() as u128,
-            u128::from(STRIDE) * 1_000,
-            "exact"
-        );
-        let count = 30_000 * weight.as_milli() as usize / 16_500;
-        for _ in 0..=count / 1_000 {
-            leader.add(vec![NewTask { weight, ..NewTask::new(format!("{key}")) }; 1_000]);
-        }
-    }
-    let (mut got, mut total) = ([0; 6], 0);
-    let mut extremes = [(0, 0); 6];
-    while let Some(held) = leader.next() {
-        let key: usize = leader.key(held.id).parse().unwrap();
-        got[key] += 1;
-        total += 1;
-        for (nth, (least, most)) in extremes.iter_mut().enumerate() {
-            let ahead = got[nth] * sum - total * milli[nth];
-            (*least, *most) = ((*least).min(ahead), (*most).max(ahead));
-            let allowed = sum + 4 * milli[nth];
-            assert!(*most - *least <= allowed, "key {nth} is {most} ahead and {least} behind after {total}");
-        }
-        leader.complete(held);
-        if total == 29_000 {
-            break;
-        }
-    }
-    assert_eq!(total, 29_000, "nobody ran out before");
 }
 
 #[test]

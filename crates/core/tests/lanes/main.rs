@@ -1,8 +1,8 @@
 //! The lanes: fair, exact after every restart, and never stuck.
 //!
 //! `model` says naively what each entry gives, `oracles` what a fair lane shows, `leader` is the shell around a machine and
-//! its desk; `chaos`, `fairness` and `pairs` play by chance, `sequences` says how to replay a seed that fails; `cost` compares
-//! times; the rest are stories.
+//! its desk; `chaos`, `fairness`, `pairs` and `shares` play by chance, `sequences` says how to replay a seed that
+//! fails, `counted` how many hand-outs were watched; `cost` compares times; the rest are stories.
 
 mod chaos;
 mod cost;
@@ -18,6 +18,7 @@ mod relevel;
 #[path = "../model/sequences.rs"]
 mod sequences;
 mod shared_rows;
+mod shares;
 mod stories;
 mod tenants;
 mod wait_bounds;
