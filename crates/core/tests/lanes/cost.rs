@@ -1,7 +1,8 @@
-//! Cost: what a hand-out costs grows no faster than the logarithm of how many tenants there are, or keys at their limits.
+//! Cost: what a hand-out costs grows no faster than the logarithm of how many keys or tenants there are, or keys at their
+//! limits, and so does an add.
 //!
-//! Times are compared within one run, the best of several rounds each, and with much room: a hundred times as many cost
-//! less than ten times as much, where a walk over all of them would cost a hundred times.
+//! Times are compared within one run, the best of several rounds each, and with much room: a hundred or a thousand times as
+//! many cost less than ten times as much, where a walk over all of them would cost a hundred or a thousand times.
 
 use crate::leader::{Held, Leader};
 use crate::limits::{in_flight, limit};
@@ -11,13 +12,39 @@ use windlass_core::lanes::tasks::NewTask;
 
 const FEW: usize = 1_000;
 const MANY: usize = 100_000;
+const MOST: usize = 1_000_000;
 const ROUNDS: usize = 8;
 const PER_ROUND: usize = 100;
 
 #[test]
+fn a_hand_out_beside_a_thousand_times_as_many_keys_costs_about_the_same() {
+    let [few, many] = [FEW, MOST].map(|count| {
+        let mut leader = leader_with(count, 1, |nth| format!("k{nth}"));
+        best_round(|| {
+            let held = leader.next().expect("every key has a task");
+            leader.complete(held);
+        })
+    });
+    assert!(many < few * 10, "{many:?} beside {MOST}, {few:?} beside {FEW}");
+}
+
+#[test]
+fn an_add_beside_a_hundred_times_as_many_keys_costs_about_the_same() {
+    let [few, many] = [FEW, MANY].map(|count| {
+        let mut leader = leader_with(count, 2, |nth| format!("k{nth}"));
+        let mut number = 0;
+        best_round(|| {
+            number += 1;
+            leader.add_of(&format!("k{}", number % count), 1);
+        })
+    });
+    assert!(many < few * 10, "{many:?} beside {MANY}, {few:?} beside {FEW}");
+}
+
+#[test]
 fn a_hand_out_beside_a_hundred_times_as_many_tenants_costs_about_the_same() {
     let [few, many] = [FEW, MANY].map(|count| {
-        let mut leader = leader_with(count, |nth| format!("t{nth}/x"));
+        let mut leader = leader_with(count, 2, |nth| format!("t{nth}/x"));
         best_round(|| {
             let held = leader.next().expect("every tenant has two tasks");
             leader.complete(held);
@@ -29,7 +56,7 @@ fn a_hand_out_beside_a_hundred_times_as_many_tenants_costs_about_the_same() {
 #[test]
 fn a_hand_out_beside_a_hundred_times_as_many_keys_at_their_limits_costs_about_the_same() {
     let [few, many] = [FEW, MANY].map(|count| {
-        let mut leader = leader_with(count, |nth| format!("k{nth}"));
+        let mut leader = leader_with(count, 2, |nth| format!("k{nth}"));
         limit(&mut leader, Scope::EachKey, in_flight(1));
         let mut held: Vec<Held> = leader.all();
         assert_eq!((held.len(), leader.look().parked), (count, count));
@@ -41,10 +68,11 @@ fn a_hand_out_beside_a_hundred_times_as_many_keys_at_their_limits_costs_about_th
     assert!(many < few * 10, "{many:?} beside {MANY}, {few:?} beside {FEW}");
 }
 
-fn leader_with(count: usize, key: impl Fn(usize) -> String) -> Leader {
+/// A leader with so many keys, which have so many tasks each.
+fn leader_with(count: usize, each: usize, key: impl Fn(usize) -> String) -> Leader {
     let mut leader = Leader::new(4_096, 1_024);
     leader.is_audited = false;
-    for _ in 0..2 {
+    for _ in 0..each {
         let tasks: Vec<NewTask> = (0..count).map(|nth| NewTask::new(key(nth))).collect();
         tasks.chunks(1_000).for_each(|tasks| drop(leader.add(tasks.to_vec())));
     }
