@@ -1,11 +1,36 @@
 //! What went wrong in readers of this kind, elsewhere and here, told as it has to go.
+//!
+//! Elsewhere, by the numbers of Temporal's issues and changes, and which story tells it here:
+//!
+//! | number | what went wrong | here |
+//! |---|---|---|
+//! | 8052, 8062 | writes during a read dropped | `tasks_that_are_written_while_rows_are_read_are_not_dropped` |
+//! | 8070 (1) | rows up to A loaded | `nothing_at_or_below_the_ack_level_is_read_again` |
+//! | 8070 (2) | R behind A, once drained | `a_lane_that_was_worked_off_takes_the_next_task_at_once_and_reads_above_its_ack_level` |
+//! | 8070 (3) | done row delivered once more | `a_task_that_is_done_while_its_row_is_on_its_way_is_not_handed_out_again` |
+//! | 8070 (4) | A jumped over evicted tasks | `the_ack_level_does_not_jump_over_tasks_that_were_let_go` |
+//! | 8070 (5) | stuck after a failed write | `an_add_that_is_refused_leaves_the_reader_as_it_was` |
+//! | 8093 | evicted before it was offered | cannot happen: the buffer is what tasks are handed out from; `tasks_that_were_let_go_from_memory_come_back_by_reading` |
+//! | 9234 | eviction forgot what was done | `what_is_done_stays_done_however_often_the_buffer_lets_tasks_go`, `a_thousand_tasks_done_above_one_that_is_not_stay_done_after_a_restart` |
+//! | 9370, 9187, 9188 | counters wrong or lost | `the_counters_of_ten_thousand_keys_are_exact_after_a_restart` |
+//! | 9467 | stuck: timer during a read | `asking_again_while_a_read_is_under_way_or_after_it_failed_gets_nobody_stuck` |
+//! | 9775 | useless rows read for ever | `a_read_that_brings_nothing_new_still_moves_on` |
+//! | 10814, 10835, 11048 | stuck: done task placed late | `a_task_that_is_read_handed_out_and_done_before_its_placement_is_told_moves_r_and_a_nowhere_wrong` |
+//! | 11580 | watchdog barked while unloading | cannot happen: there is no watchdog; the audit looks for readers that are stuck |
+//! | 9443 | two keys shared a counter | cannot happen: keys are not hashed; `keys_that_begin_alike_or_are_empty_have_counters_of_their_own` |
+//! | 10772 | light keys clumped at A | `keys_of_low_weight_do_not_clump_after_a_restart` |
+//! | 8478, 8500, 8556 | changes lost between two tables | cannot happen: there is one; `keys_come_to_be_in_order_however_many_tasks_are_added_meanwhile` in `shared_rows` |
+//! | 8968 | which of a key's weights? | `a_task_uses_the_weight_that_it_came_with` in `stories` |
+//! | 10242 | aging across keys, withdrawn | cannot happen: nothing ages; `no_task_goes_out_while_one_of_a_higher_priority_waits` in `stories` |
+
+mod reads;
 
 use crate::leader::{Held, LANE, Leader};
 use windlass_core::entry::{Command, Refusal, Settled};
 use windlass_core::lanes::acks::Ack;
-use windlass_core::lanes::desk::{Buffer, Errand};
+use windlass_core::lanes::desk::Errand;
 use windlass_core::lanes::levels::{Level, STRIDE, Weight};
-use windlass_core::lanes::reader::{Placed, Read, Reader};
+use windlass_core::lanes::reader::{Placed, Read};
 use windlass_core::lanes::redrive::Redrive;
 use windlass_core::lanes::tasks::{NewTask, TaskId};
 use windlass_core::tables::Table;
@@ -355,41 +380,6 @@ fn keys_of_low_weight_do_not_clump_after_a_restart() {
     leader.add(light);
     let next = next_keys(&mut leader, 50);
     assert!(next.iter().all(|key| key == "heavy"), "each of the light ones has had its turn: {next:?}");
-}
-
-#[test]
-fn a_read_that_fails_is_asked_for_again_and_loses_nothing_that_came_meanwhile() {
-    let level = |pass, id| Level { pass, id: TaskId::from_u64(id).unwrap() };
-    let placed = |pass, id| Placed { level: level(pass, id), key: "a".into(), stride: 1 };
-    let mut reader = Reader::new(None, Buffer { tasks: 4, reload_at: 1 });
-    let read = reader.next_read();
-    assert_eq!(read, Some(Read { above: None, limit: 4 }));
-    assert_eq!(reader.next_read(), None, "one at a time");
-    reader.place(placed(5, 1));
-    reader.give_up_read();
-    assert!(reader.is_waiting_for_rows());
-    assert_eq!(reader.next_read(), read);
-    reader.take_in([placed(5, 1), placed(6, 2)], true, |_| true);
-    assert_eq!(reader.hand_out(), Some(placed(5, 1)));
-    assert_eq!(reader.hand_out(), Some(placed(6, 2)));
-    assert_eq!((reader.hand_out(), reader.is_at_end()), (None, true));
-}
-
-/// Every row that was read was of no use, so the next read was the same one, for ever.
-#[test]
-fn a_read_that_brings_nothing_new_still_moves_on() {
-    let mut leader = Leader::new(4, 1);
-    let added = leader.add_of("a", 30);
-    let held = leader.all();
-    leader.change();
-    leader.collect_errands();
-    let rank = leader.rank(0);
-    for held in &held[..25] {
-        let placed = Placed { level: leader.level(held.id), key: "a".into(), stride: 1 };
-        leader.reserver.reassert_task(crate::leader::ANNA, rank, placed, held.token);
-    }
-    leader.audit();
-    assert_eq!(order(&mut leader), added[25..]);
 }
 
 #[test]
