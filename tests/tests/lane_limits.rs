@@ -4,6 +4,7 @@
 
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
 use windlass_client::frames::{ClientFrame, DoneChunk, ServerFrame, WorkOf};
 use windlass_client::{Client, ConsumeSocket, Output};
 use windlass_tests::here::{Here, attempt_of};
@@ -23,6 +24,10 @@ async fn explain(server: &Here, lane: &str, task: &str) -> Value {
     let explained = server.get(&format!("/v1/lanes/{lane}/tasks/{task}")).await;
     assert_eq!(explained.status, 200, "{}", explained.text);
     explained.json
+}
+
+fn time_of(text: &Value) -> SystemTime {
+    humantime::parse_rfc3339(text.as_str().unwrap()).unwrap()
 }
 
 /// Reserves exactly so many tasks: an answer holds as many as fit into it.
@@ -118,11 +123,12 @@ async fn a_rate_lets_a_burst_out_and_then_one_after_the_other() {
     add(&server, "emails", tasks_of("eve", 1)).await;
     assert_eq!(payloads(&reserve(&server, "Lane(emails)", 10).await), ["bob0", "eve0", "bob1"]);
     let blocked = explain(&server, "emails", &ids[2]).await;
-    assert!(blocked["blocked_by"][0]["free_at"].is_string(), "{blocked}");
+    let free_at = time_of(&blocked["blocked_by"][0]["free_at"]);
     for nth in 2..4 {
         let body = json!({"max": 10, "strategy": "Lane(emails)", "wait_ms": 20_000});
         let waited = server.post("/v1/reserve", body).await.json;
         assert_eq!(payloads(waited["reservations"].as_array().unwrap()), [format!("bob{nth}")]);
+        assert!(SystemTime::now() >= free_at, "it comes when it was said to be free, and not before");
     }
     server.stop().await;
 }
@@ -158,8 +164,10 @@ async fn a_limit_of_tasks_in_flight_holds_over_a_restart_and_counts_what_consume
     let mut server = restarted(server).await;
 
     assert!(reserve(&server, "Lane(emails)", 5).await.is_empty(), "the consumer may still work on its task");
-    let why = explain(&server, "emails", &ids[1]).await["why"].to_string();
-    assert!(why.contains("earlier leader"), "{why}");
+    let held_up = explain(&server, "emails", &ids[1]).await;
+    assert!(held_up["why"].to_string().contains("earlier leader"), "{held_up}");
+    let left = time_of(&held_up["blocked_by"][0]["free_at"]).duration_since(SystemTime::now());
+    assert!(left.unwrap() <= Duration::from_secs(30), "it ends with the grace time at the latest: {held_up}");
     // It comes back and says what it works on: that is all that may be out.
     let (mut anna, _) = connect(&server, Some(session)).await;
     let (submission, chunks) = (held.submission, held.chunks.clone());
@@ -194,6 +202,20 @@ async fn a_tenant_gets_one_share_however_many_users_it_has_and_its_users_share_t
     for share in [&of_acme["entitled"], &of_acme["shares"]["minutes_1"], &of_acme["shares"]["minutes_15"]] {
         assert!((share.as_f64().unwrap() - 1.0 / 3.0).abs() < 0.01, "{of_acme}");
     }
+
+    // Who is not among the busiest is shown by name: a tenant with its users, or one of these.
+    let of_acme = server.get("/v1/lanes/emails?key=acme/").await.json["busiest"].clone();
+    assert_eq!((&of_acme[0]["key"], &of_acme[0]["waiting"]), (&json!("acme/"), &json!(600)));
+    assert_eq!(of_acme.as_array().unwrap().len(), 1 + 20, "the tenant, and as many users as fit on a screen");
+    let of_user = server.get("/v1/lanes/emails?key=acme/u7").await.json["busiest"][0].clone();
+    assert_eq!(of_user["waiting"], 3);
+    let part = of_user["entitled"].as_f64().unwrap() * 3.0 * 200.0;
+    assert!((part - 1.0).abs() < 0.01, "a 200th of a third: {of_user}");
+    let nobody = server.get("/v1/lanes/emails?key=nobody").await.json["busiest"][0].clone();
+    assert_eq!((&nobody["key"], &nobody["waiting"]), (&json!("nobody"), &json!(0)));
+    assert_eq!(server.get("/v1/lanes/emails?keys=0").await.json["busiest"], json!([]));
+    assert_eq!(server.get("/v1/lanes/emails?keys=1001").await.status, 400);
+    assert_eq!(server.get("/v1/lanes/emails?keys=1&key=a").await.status, 400);
 
     // A limit of the tenant holds for all its users together; its weight counts at once.
     let limits = json!({"limits": {"named": {"acme/": {"in_flight": 200}}}, "weights": {"beta/": 2}});

@@ -42,7 +42,8 @@ pub struct LaneDetails {
     pub lane: LaneInfo,
     /// Its priorities that ever had tasks, the highest first.
     pub priorities: Vec<LanePriorityInfo>,
-    /// The keys and tenants with the most tasks that wait, those with the most first, and then those that got the most lately.
+    /// The keys and tenants with the most tasks that wait, those with the most first, and then those that got the most lately; or the one
+    /// that was asked for.
     pub busiest: Vec<LaneKeyDetails>,
     /// Weights of keys and tenants, which go before those that tasks come with.
     #[serde(default)]
@@ -88,7 +89,7 @@ pub struct LaneKeyDetails {
     pub waiting: u64,
     /// Its weight, as its last task was charged.
     pub weight: f64,
-    /// What it is entitled to, of 1, among the keys of its priority that have tasks.
+    /// What it is entitled to, of 1, of what its priority gets, among the keys that have tasks there.
     pub entitled: f64,
     /// What it got of all that the lane handed out, of 1.
     pub shares: LaneShares,
@@ -288,6 +289,19 @@ pub struct LaneListQuery {
     /// So many at most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
+}
+
+/// What to show of a lane's keys.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct LaneQuery {
+    /// Only this one: a key, a user of a tenant, such as `acme/bob`, or a tenant, such as `acme/`, with its busiest users.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// So many of those with the most tasks; 20 if nothing is said. With 0 no key is looked at, which costs the least.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys: Option<usize>,
 }
 
 /// `POST /v1/lanes/{lane}/tasks`: adds tasks. All of them are in, or none is.

@@ -68,6 +68,14 @@ pub(crate) fn upload() -> ProgressBar {
     bar
 }
 
+/// A bar for a file that is read, with the time left where it can be told; a spinner if its size is not known.
+pub(crate) fn file(bytes: Option<u64>) -> ProgressBar {
+    let Some(bytes) = bytes else { return upload() };
+    let bar = ProgressBar::with_draw_target(Some(bytes), ProgressDrawTarget::stderr_with_hz(10));
+    bar.set_style(style("[{bar:40}] {percent} %, {left}{msg}"));
+    bar
+}
+
 /// Shows how far an upload is.
 pub(crate) fn show_upload(bar: &ProgressBar, uploaded: Uploaded) {
     let bytes = indicatif::HumanBytes(uploaded.bytes);

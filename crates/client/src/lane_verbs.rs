@@ -6,7 +6,7 @@ use crate::error::ClientError;
 use http::Method;
 use windlass_api::lanes::{
     AddTasksRequest, AddTasksResponse, DeadTasks, LaneChangeRequest, LaneDetails, LaneListQuery, LanePage,
-    RedriveRequest, RedriveResponse, RelevelRequest, RelevelResponse, TaskExplained, TaskRequest,
+    LaneQuery, RedriveRequest, RedriveResponse, RelevelRequest, RelevelResponse, TaskExplained, TaskRequest,
 };
 use windlass_core::ids::SubmissionId;
 
@@ -24,6 +24,11 @@ impl Client {
     /// A lane as it is now.
     pub async fn lane(&self, lane: &str) -> Result<LaneDetails, ClientError> {
         self.json(self.call(Method::GET, &["lanes", lane])).await
+    }
+
+    /// The same with the keys that are asked for.
+    pub async fn lane_with(&self, lane: &str, query: &LaneQuery) -> Result<LaneDetails, ClientError> {
+        self.json(self.call(Method::GET, &["lanes", lane]).query(query)).await
     }
 
     /// Sets weights of a lane's keys, for tasks that are added from then on, and limits. The first limit of a key in a lane where very

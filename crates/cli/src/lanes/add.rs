@@ -5,6 +5,7 @@ use crate::args::Global;
 use crate::bars;
 use crate::exit::{Exit, print_json, print_line};
 use crate::table::counted;
+use indicatif::ProgressBar;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
@@ -27,7 +28,7 @@ pub(super) async fn run(global: &Global, client: &Client, add: Add) -> Result<()
         priority: add.priority,
         payload: add.payload.map(|text| Blob(text.into_bytes())),
         object: add.object,
-        not_before: None,
+        not_before: add.not_before,
         delay_ms: add.delay,
         attempts_max: add.attempts_max,
         retry_delay_ms: add.retry_delay,
@@ -45,15 +46,21 @@ pub(super) async fn run(global: &Global, client: &Client, add: Add) -> Result<()
 /// Adds the tasks of a file, many at a time and in their order.
 async fn add_all(global: &Global, client: &Client, lane: &str, path: &Path) -> Result<(), Exit> {
     let cannot_read = |error: io::Error| Exit::Refused(format!("cannot read {}: {error}", path.display()));
-    let source: Box<dyn Read> = match path.as_os_str() == "-" {
-        true => Box::new(io::stdin()),
-        false => Box::new(File::open(path).map_err(cannot_read)?),
+    let (source, bar): (Box<dyn Read>, ProgressBar) = match path.as_os_str() == "-" {
+        true => (Box::new(io::stdin()), bars::file(None)),
+        false => {
+            let file = File::open(path).map_err(cannot_read)?;
+            // A pipe has no size that would say anything.
+            let size = file.metadata().ok().filter(std::fs::Metadata::is_file).map(|it| it.len());
+            (Box::new(file), bars::file(size))
+        }
     };
-    let bar = bars::upload();
     let (mut tasks, mut bytes, mut added, mut next_line) = (Vec::new(), 0, 0_u64, 1);
+    let mut read = 0;
     let mut lines = BufReader::new(source).lines().enumerate().peekable();
     while let Some((nth, line)) = lines.next() {
         let line = line.map_err(cannot_read)?;
+        read += line.len() as u64 + 1;
         if !line.trim().is_empty() {
             bytes += line.len();
             tasks.push(task_of(&line).map_err(|problem| stopped(added, next_line, nth + 1, &problem))?);
@@ -65,12 +72,13 @@ async fn add_all(global: &Global, client: &Client, lane: &str, path: &Path) -> R
                 eprintln!("{} added before this; go on from line {next_line}", counted(added, "task"));
             })?;
             (bytes, added, next_line) = (0, added + ids.len() as u64, nth + 2);
-            bar.set_message(format!("added {}", counted(added, "task")));
-            if !global.json {
-                ids.iter().try_for_each(|task| print_line(&task.to_string()))?;
-            } else {
-                print_json(&AddTasksResponse { tasks: ids })?;
-            }
+            bar.set_position(read);
+            let comma = if bar.length().is_some() { ", " } else { "" };
+            bar.set_message(format!("{comma}added {}", counted(added, "task")));
+            bar.suspend(|| match global.json {
+                true => print_json(&AddTasksResponse { tasks: ids }),
+                false => ids.iter().try_for_each(|task| print_line(&task.to_string())),
+            })?;
         }
     }
     bar.finish_and_clear();

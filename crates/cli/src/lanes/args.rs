@@ -30,6 +30,9 @@ pub(crate) enum LanesCommand {
     Show {
         /// The lane
         lane: String,
+        /// Only this key instead of the busiest ones; of a tenant, such as acme/, its busiest users too
+        #[arg(long, value_name = "KEY")]
+        key: Option<String>,
     },
     /// Hand out nothing more of a lane; what is out goes on
     Pause {
@@ -145,7 +148,7 @@ pub(crate) struct Add {
     /// The lane
     pub(crate) lane: String,
     /// Read tasks from a file, one JSON object to a line, such as {"key": "tenant-7", "payload": "…"}; `-` reads stdin
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["payload", "object", "key", "weight", "priority", "delay", "attempts_max", "retry_delay", "idempotency_key"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["payload", "object", "key", "weight", "priority", "delay", "not_before", "attempts_max", "retry_delay", "idempotency_key"])]
     pub(crate) from: Option<PathBuf>,
     /// What the consumer gets
     #[arg(long, value_name = "TEXT")]
@@ -165,6 +168,9 @@ pub(crate) struct Add {
     /// Hand it out only after so long, such as 5s or 10m
     #[arg(long, value_parser = crate::args::milliseconds, value_name = "TIME")]
     pub(crate) delay: Option<u64>,
+    /// Hand it out only from this time on, such as 2030-01-31T08:00:00Z
+    #[arg(long, value_name = "TIME", conflicts_with = "delay")]
+    pub(crate) not_before: Option<String>,
     /// How often it may be tried [default: 5]
     #[arg(long, value_name = "N")]
     pub(crate) attempts_max: Option<u32>,

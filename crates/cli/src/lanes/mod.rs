@@ -14,8 +14,8 @@ use std::pin::pin;
 use std::time::Duration;
 use text::{details_text, explained_text, list_text, print_dead};
 use windlass_client::lanes::{
-    KeyOrderInfo, LaneChangeRequest, LaneDetails, LaneLimitsChange, LaneListQuery, LimitInfo, RedriveRequest,
-    RelevelRequest, RelevelResponse,
+    KeyOrderInfo, LaneChangeRequest, LaneDetails, LaneLimitsChange, LaneListQuery, LaneQuery, LimitInfo,
+    RedriveRequest, RelevelRequest, RelevelResponse,
 };
 use windlass_client::{Client, ClientError};
 
@@ -73,7 +73,7 @@ pub(crate) async fn run(global: &Global, lanes: Lanes) -> Result<(), Exit> {
             change_showing(&client, &lane, &change).await?
         }
         LanesCommand::Relevel { lane, key } => return relevel(global, &client, &lane, key).await,
-        LanesCommand::Show { lane } => client.lane(&lane).await?,
+        LanesCommand::Show { lane, key } => client.lane_with(&lane, &LaneQuery { key, keys: None }).await?,
         LanesCommand::Pause { lane } => client.pause_lane(&lane).await?,
         LanesCommand::Resume { lane } => client.resume_lane(&lane).await?,
         LanesCommand::Drain { lane } => client.drain_lane(&lane).await?,
@@ -121,7 +121,10 @@ async fn change_showing(
 
 async fn show_key_order(client: &Client, lane: &str, bar: &ProgressBar) {
     // Whatever is wrong with it, the request itself will say.
-    let Ok(LaneDetails { key_order, lane: info, .. }) = client.lane(lane).await else { return };
+    let no_keys = LaneQuery { key: None, keys: Some(0) };
+    let Ok(LaneDetails { key_order, lane: info, .. }) = client.lane_with(lane, &no_keys).await else {
+        return;
+    };
     bar.set_message(match key_order {
         KeyOrderInfo::Making { tasks } => {
             let (done, all) = (grouped(tasks), grouped(info.waiting.max(tasks)));

@@ -62,6 +62,37 @@ fn a_lane_is_created_filled_worked_on_and_its_dead_tasks_are_driven_again() {
 }
 
 #[test]
+fn a_file_of_tasks_is_added_with_a_bar_and_what_is_no_number_is_not_taken_for_one() {
+    let stage = Stage::new(&[]);
+    stage.run(&["lanes", "create", "emails"]).well();
+    let tasks: String = (0..2_500).map(|nth| format!("{{\"key\": \"k{}\"}}\n", nth % 3)).collect();
+    std::fs::write(stage.folder.path().join("tasks.jsonl"), tasks).unwrap();
+    let said = stage.at_terminal(&["lanes", "add", "emails", "--from", "tasks.jsonl"], "");
+    assert_eq!(said.code, 0, "{said:?}");
+    let ids = said.stdout.lines().filter(|line| line.len() == 18 && line.parse::<u64>().is_ok()).count();
+    assert!(ids >= 2_400, "the bar is drawn beside the ids, not over them: {ids} are whole lines");
+    assert!(said.stdout.contains("] 40 %") || said.stdout.contains("] 80 %"), "{}", said.stdout);
+    assert!(said.stdout.contains("added 2,500 tasks"), "{}", said.stdout);
+
+    for odd in ["NaN", "inf", "infinity"] {
+        for args in [
+            vec!["lanes", "add", "emails", "--weight", odd],
+            vec!["lanes", "weigh", "emails", &format!("bob={odd}")],
+            vec!["lanes", "limit", "emails", "--each-key", "--per-second", odd],
+        ] {
+            let refused = stage.run(&args);
+            assert!(refused.code == 2 && refused.stderr.contains("number"), "{refused:?}");
+        }
+    }
+    let shown = stage.json(&["lanes", "show", "emails", "--key", "k1"]);
+    assert_eq!((&shown["busiest"][0]["waiting"], &shown["added"]), (&json!(833), &json!(2_500)));
+    let later = ["lanes", "add", "emails", "--not-before", "2130-01-31T08:00:00Z"];
+    let id = stage.run(&later).well();
+    let explained = stage.json(&["lanes", "explain", "emails", id.trim()]);
+    assert_eq!(explained["due_at"], "2130-01-31T08:00:00.000Z", "{explained}");
+}
+
+#[test]
 fn limits_and_weights_of_keys_and_tenants_are_set_shown_and_applied_to_what_waits() {
     let stage = Stage::new(&[]);
     stage.run(&["lanes", "create", "emails"]).well();
@@ -83,9 +114,11 @@ fn limits_and_weights_of_keys_and_tenants_are_set_shown_and_applied_to_what_wait
     }
     let task = ids.lines().next().unwrap();
     let explained = stage.run(&["lanes", "explain", "emails", task]).well();
-    for part in ["nothing of \"bob\" is handed out: its limit is 0", "bound      at most "] {
-        assert!(explained.contains(part), "{part}: {explained}");
-    }
+    assert!(explained.contains("nothing of \"bob\" is handed out: its limit is 0"), "{explained}");
+    assert!(!explained.contains("bound "), "nothing holds for what a limit holds up: {explained}");
+    let last = ids.lines().last().unwrap();
+    let explained = stage.run(&["lanes", "explain", "emails", last]).well();
+    assert!(explained.contains("bound      at most "), "{explained}");
 
     let worked = stage.run(&["work", "--exec", "true", "--strategy", "Lane(emails)", "--until-idle"]);
     assert_eq!(worked.code, 0, "{worked:?}");

@@ -23,6 +23,7 @@ use tokio::task::{Id, JoinError, JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use windlass_api::frames::{self, ClientFrame, ServerFrame, WorkChunk, WorkOf};
 use windlass_api::json::{AttemptRef, ReleaseRequest};
+use windlass_api::lanes::LaneQuery;
 use windlass_core::entry::Output;
 
 /// How long a refused frame waits before it is said again.
@@ -441,7 +442,8 @@ async fn check_idle(at: Option<Instant>, client: &Client, lanes: Vec<&str>) -> b
     let Some(at) = at else { return pending().await };
     sleep_until(at).await;
     for lane in lanes {
-        if client.lane(lane).await.is_ok_and(|it| it.lane.delayed > 0) {
+        let no_keys = LaneQuery { key: None, keys: Some(0) };
+        if client.lane_with(lane, &no_keys).await.is_ok_and(|it| it.lane.delayed > 0) {
             return false;
         }
     }

@@ -247,15 +247,18 @@ impl Rank {
                     it.waiting -= 1;
                     it.finish = it.finish.saturating_add(u64::from(tenant_cost));
                 });
-                account.finish
+                // What was charged before took no turn.
+                (tenant_cost > 0).then_some(account.finish)
             }
             None => {
                 self.shares.change(virtual_time, key, |it| it.waiting -= 1);
-                level.pass
+                Some(level.pass)
             }
         };
         self.drop_tenants();
-        self.advance(pass);
+        if let Some(pass) = pass {
+            self.advance(pass);
+        }
         // Nothing waits any more: nobody is owed anything, so the virtual time moves behind every turn.
         if self.row.waiting == 0
             && let Some(last) = self.shares.last_idle()

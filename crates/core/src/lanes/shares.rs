@@ -11,6 +11,7 @@ use super::levels::{Weight, is_tenant};
 use crate::limits::LANE_IDLE_KEYS_MAX;
 use minicbor::{Decode, Encode};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 /// A key that shares a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Encode, Decode)]
@@ -57,6 +58,12 @@ impl Shares {
     /// The keys that are remembered, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &KeyRow)> {
         self.keys.iter().map(|(key, row)| (&**key, row))
+    }
+
+    /// Those that come after one, or all.
+    pub fn iter_after(&self, key: Option<&str>) -> impl Iterator<Item = (&str, &KeyRow)> {
+        let from = key.map_or(Bound::Unbounded, Bound::Excluded);
+        self.keys.range::<str, _>((from, Bound::Unbounded)).map(|(key, row)| (&**key, row))
     }
 
     /// What is known of a key.

@@ -225,12 +225,7 @@ impl Run {
 
     fn fail(&mut self) {
         let Some(held) = self.take_held() else { return };
-        // A tenant's retry that is done late moves the virtual time further than tasks were handed out.
-        if group(self.tasks[&held.id]).is_some() {
-            self.held.push(held);
-        } else {
-            self.leader.apply(fail(held.id, held.token.attempt));
-        }
+        self.leader.apply(fail(held.id, held.token.attempt));
     }
 
     fn complete_one(&mut self) {
@@ -276,8 +271,7 @@ impl Run {
         let is_held = self.below(2) == 0;
         self.leader.reserver.set_tasks_held(is_held);
         for held in std::mem::take(&mut self.held) {
-            // What is held of a tenant's moves its turn on, which the tenant's peers know nothing of.
-            if self.below(3) == 0 && group(self.tasks[&held.id]).is_none() {
+            if self.below(3) == 0 {
                 self.reassert(held);
             }
         }

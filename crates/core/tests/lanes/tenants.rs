@@ -1,10 +1,11 @@
 //! Tenants, told as stories: one share each, however many users and tasks they have.
 
-use crate::leader::{LANE, Leader};
+use crate::leader::{ANNA, Held, LANE, Leader};
 use crate::limits::{in_flight, limit, named};
 use std::collections::BTreeMap;
 use windlass_core::entry::{Command, Outcome, Refusal};
 use windlass_core::lanes::levels::{STRIDE, Weight, tenant_of};
+use windlass_core::lanes::reader::Placed;
 use windlass_core::lanes::tasks::NewTask;
 use windlass_core::lanes::weigh::WeighKeys;
 use windlass_core::tables::Table;
@@ -166,4 +167,52 @@ fn what_was_handed_out_lately_is_seen_as_shares() {
     assert!([one, five, fifteen].iter().all(|share| (share - 0.75).abs() < 0.01), "{one} {five} {fifteen}");
     assert_eq!(usage.largest(1, leader.now)[0].key.as_ref(), "a");
     assert!(worst_lag < 1.0, "nobody was late: {worst_lag}");
+}
+
+#[test]
+fn who_goes_on_with_its_tasks_under_the_next_leader_keeps_its_share() {
+    for names in [["t/x", "u/x"], ["a", "b"], ["t/x", "b"], ["a", "u/x"]] {
+        let mut leader = Leader::new(64, 16);
+        for key in names {
+            leader.add_of(key, 100);
+        }
+        let held: Vec<Held> = (0..20).map(|_| leader.next().expect("there is enough")).collect();
+        let (slow, quick): (Vec<Held>, Vec<Held>) =
+            held.into_iter().partition(|it| leader.key(it.id) == names[0]);
+        assert_eq!((slow.len(), quick.len()), (10, 10));
+        for it in quick {
+            leader.complete(it);
+        }
+        leader.change();
+        let rank = leader.rank(0);
+        for it in &slow {
+            let stride = Weight::ONE.stride();
+            let placed = Placed { level: leader.level(it.id), key: names[0].into(), stride };
+            leader.reserver.reassert_task(ANNA, rank, placed, it.token);
+        }
+        let next: Vec<Held> = (0..20).map(|_| leader.next().expect("there is enough")).collect();
+        let of_slow = next.iter().filter(|it| leader.key(it.id) == names[0]).count();
+        assert!((9..=11).contains(&of_slow), "{names:?}: of the next 20, {of_slow} are of {}", names[0]);
+    }
+}
+
+#[test]
+fn a_retry_of_a_tenant_that_is_done_late_does_not_move_the_virtual_time_past_what_was_handed_out() {
+    let mut leader = Leader::new(64, 16);
+    weigh(&mut leader, "t/", 10);
+    let added = leader.add(vec![NewTask { retry_delay_ms: 0, ..NewTask::new("t/x") }; 4]);
+    let first = leader.next_is(added[0]);
+    leader.fail(first);
+    leader.wait_ms(0);
+    let mut out = [leader.next(), leader.next()].map(|it| it.expect("there is enough"));
+    out.sort_by_key(|it| it.id == added[0]);
+    leader.add_of("backlogged", 500);
+    let handed_out = leader.look().virtual_time;
+    for held in out {
+        leader.complete(held);
+        assert_eq!(leader.look().virtual_time, handed_out);
+    }
+    let newcomer = leader.add_of("newcomer", 1)[0];
+    let waited = std::iter::from_fn(|| leader.next()).take_while(|it| it.id != newcomer).count();
+    assert!(waited <= 2, "it waits for one other key and a tenant, not for {waited} hand-outs");
 }

@@ -260,7 +260,7 @@ fn what_others_of_the_tenant_may_still_get_counts_too() {
     let mut leader = Leader::new(64, 16);
     let of_u = leader.add_of("acme/u", 10);
     leader.add_of("acme/v", 1);
-    assert_eq!(bound_of(&leader, of_u[9]), 9 + 9, "v has one task, and may get eight more before it");
+    assert_eq!(bound_of(&leader, of_u[9]), 9 + 10, "v has one task, and may get nine more before it");
 }
 
 /// What is said of a task.

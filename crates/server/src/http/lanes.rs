@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::IntoResponse;
 use windlass_api::lanes::{
     AddTasksRequest, AddTasksResponse, DeadTasks, LaneChangeRequest, LaneDetails, LaneListQuery, LanePage,
-    RedriveRequest, RedriveResponse, RelevelRequest, RelevelResponse, TaskExplained,
+    LaneQuery, RedriveRequest, RedriveResponse, RelevelRequest, RelevelResponse, TaskExplained,
 };
 use windlass_api::problem::{Problem, ProblemCode};
 
@@ -27,15 +27,17 @@ pub(super) async fn list(
 
 /// Shows a lane.
 #[utoipa::path(
-    get, path = "/v1/lanes/{lane}", tag = "lanes", params(("lane" = String, Path, description = "The lane's name.")),
+    get, path = "/v1/lanes/{lane}", tag = "lanes",
+    params(("lane" = String, Path, description = "The lane's name."), LaneQuery),
     responses((status = 200, body = LaneDetails))
 )]
 pub(super) async fn show(
     State(service): State<Service>,
     Path(lane): Path<String>,
+    QueryOf(query): QueryOf<LaneQuery>,
 ) -> Answer<Json<LaneDetails>> {
     service.freshen(None).await?;
-    Ok(Json(service.lane(&lane)?))
+    Ok(Json(service.lane(&lane, &query)?))
 }
 
 /// Creates a lane; one that is there already stays as it is.

@@ -7,7 +7,7 @@ use super::problem_of_refusal;
 use crate::limits::{ORDER_KEYS_STEPS_PER_REQUEST, RELEVEL_STEPS_PER_REQUEST};
 use minicbor::{Decode, Encode};
 use windlass_api::lanes::{
-    LaneChangeRequest, LaneDetails, LaneLimitsChange, LimitInfo, RelevelRequest, RelevelResponse,
+    LaneChangeRequest, LaneDetails, LaneLimitsChange, LaneQuery, LimitInfo, RelevelRequest, RelevelResponse,
 };
 use windlass_api::problem::{Problem, ProblemCode};
 use windlass_core::entry::{Command, Outcome, Refusal};
@@ -63,7 +63,7 @@ impl Service {
                 other => return Err(unexpected(&other)),
             }
         }
-        self.lane(&lane)
+        self.lane(&lane, &LaneQuery::default())
     }
 
     /// Puts the tasks that wait in a lane in order key by key, as far as one request goes; if that is not to the end, it is a problem.

@@ -2,13 +2,13 @@
 
 use super::Service;
 use super::batch::page_limit;
-use super::lanes::unknown_lane;
-use crate::limits::{LANE_KEYS_LOOKED_AT_MAX, LANE_KEYS_SHOWN};
-use std::collections::{BTreeMap, BTreeSet};
+use super::lane_keys::add_usage;
+use super::lanes::{invalid, unknown_lane};
+use std::collections::BTreeMap;
 use windlass_api::json::time_text;
 use windlass_api::lanes::{
-    KeyOrderInfo, LaneBlockInfo, LaneDetails, LaneInfo, LaneKeyDetails, LaneLimitsInfo, LaneListQuery,
-    LanePage, LanePriorityInfo, LaneShares, LimitInfo,
+    KeyOrderInfo, LaneBlockInfo, LaneDetails, LaneInfo, LaneLimitsInfo, LaneListQuery, LanePage,
+    LanePriorityInfo, LaneQuery, LimitInfo,
 };
 use windlass_api::problem::Problem;
 use windlass_core::lanes::desk::{Desk, RankSeen};
@@ -18,8 +18,8 @@ use windlass_core::lanes::limiting::{LaneLimits, Limit};
 use windlass_core::lanes::listing;
 use windlass_core::lanes::meters::Block;
 use windlass_core::lanes::ranks::Rank;
-use windlass_core::lanes::shares::KeyRow;
 use windlass_core::lanes::state::Lane;
+use windlass_core::limits::{LANE_KEY_BYTES_MAX, PAGE_ROWS_MAX};
 use windlass_core::time::At;
 
 /// What the machine knows of a lane.
@@ -27,7 +27,6 @@ struct LaneSeen {
     number: LaneNumber,
     info: LaneInfo,
     ranks: Vec<LanePriorityInfo>,
-    busiest: Vec<LaneKeyDetails>,
     weights: BTreeMap<String, f64>,
     limits: LaneLimitsInfo,
     key_order: KeyOrderInfo,
@@ -35,20 +34,22 @@ struct LaneSeen {
 
 impl Service {
     /// A lane as this node knows it.
-    pub fn lane(&self, name: &str) -> Result<LaneDetails, Problem> {
+    pub fn lane(&self, name: &str, query: &LaneQuery) -> Result<LaneDetails, Problem> {
+        check(query)?;
         let lane = self.order().read(|machine| machine.lanes().by_name(name).map(lane_seen));
-        let LaneSeen { number, mut info, ranks, busiest, weights, limits, key_order } =
+        let LaneSeen { number, mut info, ranks, weights, limits, key_order } =
             lane.ok_or_else(|| unknown_lane(name))?;
         let mut details = LaneDetails {
             lane: info.clone(),
             priorities: ranks,
-            busiest,
+            busiest: self.keys_of_lane(name, query),
             weights,
             limits,
             oldest_added_at: None,
             key_order,
             worst_lag: 0.0,
         };
+        let held_until = self.dispatcher().held_until();
         let oldest = self.dispatcher().look_at_lanes(|desk, now| {
             let mut oldest = None;
             for rank in &mut details.priorities {
@@ -59,7 +60,7 @@ impl Service {
                 info.reserved += rank.reserved;
                 oldest = oldest.into_iter().chain(seen.oldest).min();
             }
-            add_usage(&mut details, desk, number, now);
+            add_usage(&mut details, (desk, number), query, now, held_until);
             oldest
         });
         details.lane = info;
@@ -94,20 +95,23 @@ impl Service {
     }
 }
 
-fn lane_seen(lane: &Lane) -> LaneSeen {
-    let mut busiest: Vec<LaneKeyDetails> = Vec::new();
-    for (priority, rank) in lane.ranks() {
-        let looked_at = rank.shares().iter().take(LANE_KEYS_LOOKED_AT_MAX);
-        let mut keys: Vec<(&str, &KeyRow)> = looked_at.filter(|(_, row)| row.waiting > 0).collect();
-        let shown = keys.len().min(LANE_KEYS_SHOWN);
-        if shown > 0 {
-            keys.select_nth_unstable_by(shown - 1, |a, b| b.1.waiting.cmp(&a.1.waiting));
+fn check(query: &LaneQuery) -> Result<(), Problem> {
+    let problem = match query {
+        LaneQuery { key: Some(_), keys: Some(_) } => {
+            "`key` names one key, and `keys` says how many are shown; send one of the two".into()
         }
-        let all = rank.shares().weight_milli();
-        busiest.extend(keys[..shown].iter().map(|(key, row)| key_of(key, priority, row, all)));
-    }
-    busiest.sort_by(|a, b| b.waiting.cmp(&a.waiting).then_with(|| a.key.cmp(&b.key)));
-    busiest.truncate(LANE_KEYS_SHOWN);
+        LaneQuery { key: Some(key), .. } if key.len() > LANE_KEY_BYTES_MAX => {
+            format!("`key` has {} bytes; a key has at most {LANE_KEY_BYTES_MAX}", key.len())
+        }
+        LaneQuery { keys: Some(keys), .. } if *keys > PAGE_ROWS_MAX => {
+            format!("`keys` is at most {PAGE_ROWS_MAX}; `key` shows a single one")
+        }
+        LaneQuery { .. } => return Ok(()),
+    };
+    Err(invalid(problem))
+}
+
+fn lane_seen(lane: &Lane) -> LaneSeen {
     let ranks = lane.ranks().rev().map(|(priority, rank)| priority_of(priority, rank)).collect();
     let weights = lane.row().weights.iter().map(|(key, weight)| (key.clone(), weight.as_f64())).collect();
     let limits = limits_of(&lane.row().limits);
@@ -116,22 +120,7 @@ fn lane_seen(lane: &Lane) -> LaneSeen {
         KeyOrder::Absent => KeyOrderInfo::Absent,
         KeyOrder::Making(making) => KeyOrderInfo::Making { tasks: making.tasks },
     };
-    LaneSeen { number: lane.row().number, info: info_of(lane), ranks, busiest, weights, limits, key_order }
-}
-
-fn key_of(key: &str, priority: u8, row: &KeyRow, all_milli: u64) -> LaneKeyDetails {
-    let weight = row.weight();
-    #[expect(clippy::cast_precision_loss, reason = "a share for people")]
-    let entitled = if all_milli == 0 { 0.0 } else { f64::from(weight.as_milli()) / all_milli as f64 };
-    LaneKeyDetails {
-        key: key.into(),
-        priority,
-        waiting: row.waiting.into(),
-        weight: weight.as_f64(),
-        entitled,
-        shares: LaneShares::default(),
-        blocked_by: Vec::new(),
-    }
+    LaneSeen { number: lane.row().number, info: info_of(lane), ranks, weights, limits, key_order }
 }
 
 fn info_of(lane: &Lane) -> LaneInfo {
@@ -190,25 +179,14 @@ fn add_seen(info: &mut LanePriorityInfo, seen: RankSeen) {
     info.is_read_to_end = seen.is_at_end;
 }
 
-/// What keys got lately, and what is in their way.
-fn add_usage(details: &mut LaneDetails, desk: &Desk, lane: LaneNumber, now: At) {
-    let Some((usage, worst_lag)) = desk.usage(lane) else { return };
-    details.worst_lag = worst_lag;
-    let known: BTreeSet<String> = details.busiest.iter().map(|it| it.key.clone()).collect();
-    let others = usage.largest(LANE_KEYS_SHOWN, now).into_iter().filter(|it| !known.contains(&*it.key));
-    // Users of a tenant are seen by its name.
-    let others = others.filter(|it| !it.key.contains('/') || it.key.ends_with('/'));
-    let room = LANE_KEYS_SHOWN.saturating_sub(details.busiest.len());
-    details.busiest.extend(others.take(room).map(|it| key_of(&it.key, 0, &KeyRow::default(), 0)));
-    for key in &mut details.busiest {
-        let [minutes_1, minutes_5, minutes_15] = usage.share_of(&key.key, now);
-        key.shares = LaneShares { minutes_1, minutes_5, minutes_15 };
-        key.blocked_by = blocks_of(desk, lane, &key.key, now);
-    }
-}
-
 /// The limits that are in the way of a key, as people read them.
-pub(super) fn blocks_of(desk: &Desk, lane: LaneNumber, key: &str, now: At) -> Vec<LaneBlockInfo> {
+pub(super) fn blocks_of(
+    desk: &Desk,
+    lane: LaneNumber,
+    key: &str,
+    now: At,
+    held_until: Option<At>,
+) -> Vec<LaneBlockInfo> {
     let text = |(name, block): (Option<String>, Block)| {
         let of = name.as_ref().map_or_else(|| "the lane".into(), |name| format!("{name:?}"));
         let (why, free_at) = match block {
@@ -223,7 +201,7 @@ pub(super) fn blocks_of(desk: &Desk, lane: LaneNumber, key: &str, now: At) -> Ve
             Block::Held => {
                 let why =
                     "tasks in flight are limited, and consumers of an earlier leader may still work on some";
-                (why.to_owned(), None)
+                (why.to_owned(), held_until.map(time_text))
             }
         };
         LaneBlockInfo { name, why, free_at }

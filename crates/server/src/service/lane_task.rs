@@ -116,7 +116,8 @@ impl Service {
         explained.ahead = ahead.all + of_higher.sum::<u64>();
         explained.has_more_ahead = ahead.has_more;
         explained.ahead_by_key = ahead.by_key;
-        let blocked = |desk: &_, now| blocks_of(desk, rank.lane, &known.task.key, now);
+        let held_until = self.dispatcher().held_until();
+        let blocked = |desk: &_, now| blocks_of(desk, rank.lane, &known.task.key, now, held_until);
         explained.blocked_by = self.dispatcher().look_at_lanes(blocked).unwrap_or_default();
         if explained.blocked_by.is_empty() {
             explained.wait_bound = self.bound(rank, &known.task.key, level);

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use windlass_api::json::time_text;
 use windlass_api::lanes::{
-    AddTasksRequest, AddTasksResponse, DeadGroup, DeadTasks, LaneDetails, RedriveRequest, RedriveResponse,
-    TaskRequest,
+    AddTasksRequest, AddTasksResponse, DeadGroup, DeadTasks, LaneDetails, LaneQuery, RedriveRequest,
+    RedriveResponse, TaskRequest,
 };
 use windlass_api::problem::{Problem, ProblemCode};
 use windlass_core::entry::{Command, Outcome, Refusal};
@@ -74,7 +74,7 @@ impl Service {
         let may_create = change == LaneChange::Create;
         let set = SetLane { name: lane.clone(), may_create, is_paused, is_draining, without_key_order: true };
         match self.propose(Command::SetLane(set)).await? {
-            Outcome::LaneSet => self.lane(&lane),
+            Outcome::LaneSet => self.lane(&lane, &LaneQuery::default()),
             other => Err(unexpected(&other)),
         }
     }

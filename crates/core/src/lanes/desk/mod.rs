@@ -108,7 +108,7 @@ impl Desk {
                 let mut queue = Queue::new(name.clone(), buffer, row.acked, row.virtual_time);
                 for (tenant, it) in rank.tenants() {
                     let Some(account) = rank.shares().get(tenant) else { continue };
-                    let turn = Level { pass: account.finish.max(row.virtual_time), id: desk.last_id };
+                    let turn = Level { pass: account.finish, id: desk.last_id };
                     queue.add_tenant(tenant, *it.row(), turn, account.waiting > 0);
                 }
                 if let Some(lane) = desk.lanes.get_mut(&number) {

@@ -1,6 +1,6 @@
 //! Flows of a queue: when one comes about, where it stands, and when it goes.
 
-use super::{Flow, Picking, Queue, Stand};
+use super::{First, Flow, Picking, Queue, Stand};
 use crate::lanes::levels::{Level, is_tenant};
 use crate::lanes::tasks::TaskId;
 use crate::limits::LANE_FLOWS_LOADED_MAX;
@@ -11,7 +11,8 @@ impl Queue {
     pub(super) fn set_apart(&mut self, key: &Arc<str>, next: Level, it: &mut Picking<'_>) {
         let queue = Box::new(self.queue_of_flow(key, next.before(), 0));
         it.stirred.insert(queue.name.clone());
-        self.flows.insert(key.clone(), Flow { level: next, stand: Stand::Parked, is_loaded: false, queue });
+        let flow = Flow { level: next, known_turn: next.pass, stand: Stand::Parked, is_loaded: false, queue };
+        self.flows.insert(key.clone(), flow);
     }
 
     pub(super) fn park(&mut self, name: &Arc<str>) {
@@ -22,10 +23,15 @@ impl Queue {
 
     /// Moves a key that is a flow on to the level of its next task, if that is higher: what was given back to it before it was
     /// set apart, or has been moved since, is not its turn. Says whether it has moved.
-    pub(super) fn catch_up(&mut self, level: Level, name: &Arc<str>) -> bool {
+    pub(super) fn catch_up(&mut self, level: Level, name: &Arc<str>, it: &mut Picking<'_>) -> bool {
+        if is_tenant(name) {
+            return false;
+        }
         let flow = self.flows.get_mut(name).expect("whoever is in line is a flow");
-        let next = flow.queue.reader.first().map(|(next, _)| next).filter(|_| !is_tenant(name));
-        let Some(next) = next.filter(|next| next.pass > level.pass) else { return false };
+        let Some(First::Task(next, _)) = flow.queue.first(it) else { return false };
+        if next.pass <= level.pass {
+            return false;
+        }
         self.line.remove(&(level, name.clone()));
         flow.level = next;
         self.line.insert((next, name.clone()));

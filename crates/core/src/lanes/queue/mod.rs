@@ -73,6 +73,8 @@ pub(super) struct Queue {
 #[derive(Debug)]
 pub(super) struct Flow {
     level: Level,
+    /// The turn of a tenant as the log knows it, and as consumers of an earlier leader say that they have had it since.
+    known_turn: u64,
     stand: Stand,
     is_loaded: bool,
     pub(super) queue: Box<Queue>,
@@ -195,7 +197,9 @@ impl Queue {
         if !has_tasks {
             queue.reader = Reader::of_empty(self.flow_buffer());
         }
-        let flow = Flow { level: turn, stand: Stand::Resting, is_loaded: false, queue };
+        let known_turn = turn.pass;
+        let level = Level { pass: turn.pass.max(self.virtual_time), ..turn };
+        let flow = Flow { level, known_turn, stand: Stand::Resting, is_loaded: false, queue };
         self.flows.insert(name.clone(), flow);
         self.refresh(&name, turn.id);
     }
@@ -227,7 +231,7 @@ impl Queue {
                         it.meters.wait_for(Some(name), block);
                         continue;
                     }
-                    if self.catch_up(level, &name) {
+                    if self.catch_up(level, &name, it) {
                         continue;
                     }
                     match self.pick_of_flow(level, &name, it) {

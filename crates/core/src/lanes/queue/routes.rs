@@ -52,10 +52,9 @@ impl Queue {
             let name: Arc<str> = name.into();
             let queue = Queue::of_empty(QueueName::of(self.rank(), name.clone()), self.flow_buffer());
             let level = Level { pass: self.virtual_time, id: last_id };
-            self.flows.insert(
-                name,
-                Flow { level, stand: Stand::Resting, is_loaded: false, queue: Box::new(queue) },
-            );
+            let (known_turn, queue) = (level.pass, Box::new(queue));
+            self.flows
+                .insert(name, Flow { level, known_turn, stand: Stand::Resting, is_loaded: false, queue });
         }
         self.route(&placed.key.clone(), last_id, &mut |queue| match queue {
             Route::Here(queue) => queue.reader.place(placed.clone()),
@@ -156,11 +155,17 @@ impl Queue {
         let Some(name) = tenant_of(&placed.key).and_then(|name| self.flow_name(name)) else { return };
         let flow = self.flows.get_mut(&name).expect("it has a name");
         flow.queue.hold(placed, lane, last_id);
-        let cost = if placed.stride == 0 { 0 } else { lane.tenant_stride(&name) };
-        let before = (flow.level, name.clone());
-        flow.level.pass = flow.level.pass.saturating_add(u64::from(cost));
-        if self.line.remove(&before) {
-            self.line.insert((flow.level, name.clone()));
+        if placed.stride > 0 {
+            // The turn that it was handed out in. Of turns behind the virtual time nothing is left to be charged.
+            let turn = flow.known_turn;
+            flow.known_turn = turn.saturating_add(u64::from(lane.tenant_stride(&name)));
+            let cost = flow.known_turn.max(self.begun_at) - turn.max(self.begun_at);
+            let before = (flow.level, name.clone());
+            flow.level.pass = flow.level.pass.saturating_add(cost);
+            if self.line.remove(&before) {
+                self.line.insert((flow.level, name.clone()));
+            }
+            self.advance(turn, last_id);
         }
         self.refresh(&name, last_id);
     }

@@ -138,7 +138,8 @@ impl Model {
                     tenant.time = tenant.time.max(last);
                 }
                 tenant.finish += u64::from(cost);
-                tenant.finish - u64::from(cost)
+                // What was charged before took no turn.
+                if cost > 0 { tenant.finish - u64::from(cost) } else { 0 }
             }
             None => pass,
         };

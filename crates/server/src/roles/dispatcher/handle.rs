@@ -52,6 +52,12 @@ impl DispatcherHandle {
         dispatcher.reserver.as_ref().map(|reserver| look(reserver.desk(), now))
     }
 
+    /// Until when hard limits let nothing out, at the latest, for what consumers of an earlier leader may still work on.
+    pub fn held_until(&self) -> Option<At> {
+        let dispatcher = self.lock();
+        dispatcher.hold.until(dispatcher.clock.now())
+    }
+
     /// Whether a strategy has a hard limit, its own or that of a lane, that is to hold across a change of leader.
     pub fn has_hard_limit(&self, strategy: &Strategy) -> bool {
         strategy.has_hard_limit()

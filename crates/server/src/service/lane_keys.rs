@@ -1,0 +1,146 @@
+//! The keys of a lane as people see them: those with the most tasks, or one that is asked for.
+
+use super::Service;
+use super::lane_look::blocks_of;
+use crate::limits::{LANE_KEYS_LOOKED_AT_MAX, LANE_KEYS_SHOWN};
+use std::collections::BTreeSet;
+use windlass_api::lanes::{LaneDetails, LaneKeyDetails, LaneQuery, LaneShares};
+use windlass_core::lanes::desk::Desk;
+use windlass_core::lanes::levels::{LaneNumber, is_tenant, tenant_of};
+use windlass_core::lanes::ranks::Rank;
+use windlass_core::lanes::shares::{KeyRow, Shares};
+use windlass_core::lanes::state::Lane;
+use windlass_core::time::At;
+
+/// Where to go on among the keys of a lane: a priority, and the last key of it that was looked at.
+type Cursor = (u8, Option<Box<str>>);
+
+impl Service {
+    /// The keys that are to be shown of a lane.
+    pub(super) fn keys_of_lane(&self, lane: &str, query: &LaneQuery) -> Vec<LaneKeyDetails> {
+        if let Some(key) = &query.key {
+            let keys = self.order().read(|machine| Some(keys_named(machine.lanes().by_name(lane)?, key)));
+            return keys.unwrap_or_default();
+        }
+        let shown = query.keys.unwrap_or(LANE_KEYS_SHOWN);
+        let mut busiest = Vec::new();
+        let mut cursor = (shown > 0).then_some((0, None));
+        // Some at a time: nobody else is to wait until all are looked at.
+        while let Some(from) = cursor {
+            cursor = self
+                .order()
+                .read(|machine| look_at_some(machine.lanes().by_name(lane)?, from, shown, &mut busiest));
+            keep_busiest(&mut busiest, shown);
+        }
+        busiest
+    }
+}
+
+/// Looks at some keys of a priority; gives where to go on.
+fn look_at_some(
+    lane: &Lane,
+    (priority, after): Cursor,
+    shown: usize,
+    busiest: &mut Vec<LaneKeyDetails>,
+) -> Option<Cursor> {
+    let (found, rank) = lane.ranks().find(|(it, _)| *it >= priority)?;
+    let after = after.filter(|_| found == priority);
+    let mut keys: Vec<(&str, &KeyRow)> =
+        rank.shares().iter_after(after.as_deref()).take(LANE_KEYS_LOOKED_AT_MAX).collect();
+    let last = (keys.len() == LANE_KEYS_LOOKED_AT_MAX).then(|| keys.last().map(|(key, _)| (*key).into()));
+    keys.retain(|(_, row)| row.waiting > 0);
+    let most = keys.len().min(shown);
+    if most > 0 {
+        keys.select_nth_unstable_by(most - 1, |a, b| b.1.waiting.cmp(&a.1.waiting));
+    }
+    let all = rank.shares().weight_milli();
+    busiest.extend(keys[..most].iter().map(|(key, row)| key_of(key, found, row, part(row, all))));
+    match last.flatten() {
+        Some(last) => Some((found, Some(last))),
+        None => Some((found.checked_add(1)?, None)),
+    }
+}
+
+fn keep_busiest(keys: &mut Vec<LaneKeyDetails>, most: usize) {
+    keys.sort_by(|a, b| b.waiting.cmp(&a.waiting).then_with(|| a.key.cmp(&b.key)));
+    keys.truncate(most);
+}
+
+/// A key in each priority where it is known; of a tenant, its busiest users too. If it has nothing anywhere, that is said.
+fn keys_named(lane: &Lane, key: &str) -> Vec<LaneKeyDetails> {
+    let mut keys: Vec<LaneKeyDetails> =
+        lane.ranks().rev().flat_map(|(priority, rank)| keys_of_rank(rank, priority, key)).collect();
+    if keys.is_empty() {
+        keys.push(key_of(key, 0, &KeyRow::default(), 0.0));
+    }
+    keys
+}
+
+fn keys_of_rank(rank: &Rank, priority: u8, key: &str) -> Vec<LaneKeyDetails> {
+    let all = rank.shares().weight_milli();
+    let Some(tenant) = tenant_of(key) else {
+        let row = rank.shares().get(key);
+        return row.map(|row| key_of(key, priority, row, part(row, all))).into_iter().collect();
+    };
+    let of_tenant = rank.shares().get(tenant).map(|row| (row, part(row, all)));
+    let (Some((row, entitled)), Some(users)) = (of_tenant, rank.tenant(tenant)) else { return Vec::new() };
+    let users: &Shares = users.users();
+    let of_user = |(name, row): (&str, &KeyRow)| {
+        key_of(name, priority, row, entitled * part(row, users.weight_milli()))
+    };
+    if key != tenant {
+        return users.get(key).map(|row| of_user((key, row))).into_iter().collect();
+    }
+    let waiting = users.iter().take(LANE_KEYS_LOOKED_AT_MAX).filter(|(_, row)| row.waiting > 0);
+    let mut busiest: Vec<LaneKeyDetails> = waiting.map(of_user).collect();
+    keep_busiest(&mut busiest, LANE_KEYS_SHOWN);
+    busiest.insert(0, key_of(tenant, priority, row, entitled));
+    busiest
+}
+
+/// What a key is entitled to, of 1, among those who share with it.
+#[expect(clippy::cast_precision_loss, reason = "a share for people")]
+fn part(row: &KeyRow, all_milli: u64) -> f64 {
+    if all_milli == 0 || row.waiting == 0 {
+        return 0.0;
+    }
+    f64::from(row.weight().as_milli()) / all_milli as f64
+}
+
+fn key_of(key: &str, priority: u8, row: &KeyRow, entitled: f64) -> LaneKeyDetails {
+    LaneKeyDetails {
+        key: key.into(),
+        priority,
+        waiting: row.waiting.into(),
+        weight: row.weight().as_f64(),
+        entitled,
+        shares: LaneShares::default(),
+        blocked_by: Vec::new(),
+    }
+}
+
+/// What keys got lately, and what is in their way.
+pub(super) fn add_usage(
+    details: &mut LaneDetails,
+    (desk, lane): (&Desk, LaneNumber),
+    query: &LaneQuery,
+    now: At,
+    held_until: Option<At>,
+) {
+    let Some((usage, worst_lag)) = desk.usage(lane) else { return };
+    details.worst_lag = worst_lag;
+    if query.key.is_none() {
+        let shown = query.keys.unwrap_or(LANE_KEYS_SHOWN);
+        let known: BTreeSet<String> = details.busiest.iter().map(|it| it.key.clone()).collect();
+        let others = usage.largest(shown, now).into_iter().filter(|it| !known.contains(&*it.key));
+        // Users of a tenant are seen by its name.
+        let others = others.filter(|it| tenant_of(&it.key).is_none() || is_tenant(&it.key));
+        let room = shown.saturating_sub(details.busiest.len());
+        details.busiest.extend(others.take(room).map(|it| key_of(&it.key, 0, &KeyRow::default(), 0.0)));
+    }
+    for key in &mut details.busiest {
+        let [minutes_1, minutes_5, minutes_15] = usage.share_of(&key.key, now);
+        key.shares = LaneShares { minutes_1, minutes_5, minutes_15 };
+        key.blocked_by = blocks_of(desk, lane, &key.key, now, held_until);
+    }
+}
