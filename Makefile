@@ -60,9 +60,10 @@ bench-peers: build bench-opsqueue ## Install and measure what a user would pick 
 	cd bench/peers && cargo build --release
 	bench/peers/target/release/peers-bench
 
-kill: ## A long campaign: the server killed 1,000 times under load
+kill: ## A long campaign: the server killed 1,000 times under load of chunks, of lanes and of hard limits each, and 300 times of branches
 	cargo build --workspace --all-targets
-	WINDLASS_KILLS=1000 cargo test -p windlass-tests --test killed -- --nocapture
+	WINDLASS_KILLS=1000 cargo test -p windlass-tests --test killed --test lanes_killed --test hard_limits_killed -- --nocapture
+	WINDLASS_KILLS=300 cargo test -p windlass-tests --test branches_killed -- --nocapture
 
 histories: ## A long campaign: 10,000 random histories of branches, some cut off by kills, each of which must have an order that explains it
 	cargo build --workspace --all-targets
