@@ -60,10 +60,19 @@ impl Served {
         rustix::process::Pid::from_child(&self.child)
     }
 
+    /// The memory that it holds now, in bytes.
+    pub fn memory(&self) -> u64 {
+        self.memory_of("VmRSS:")
+    }
+
     /// The most memory that it has held so far, in bytes.
     pub fn memory_peak(&self) -> u64 {
+        self.memory_of("VmHWM:")
+    }
+
+    fn memory_of(&self, what: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it lives");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("Linux tells it");
+        let line = status.lines().find_map(|line| line.strip_prefix(what)).expect("Linux tells it");
         let kib: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number of KiB");
         kib * 1_024
     }

@@ -1,0 +1,138 @@
+//! Lanes with large backlogs in the real server: what they take of memory, and whether tasks go out as quickly as from small
+//! ones. Times are compared with each other, never with a clock. `WINDLASS_TASKS` sets how many.
+
+#![expect(clippy::unwrap_used, reason = "a test ends where it meets an error")]
+
+use futures_util::{StreamExt, TryStreamExt, stream};
+use std::ops::Range;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use windlass_client::frames::{ClientFrame, ServerFrame, Verdict, WorkOf, WorkTask};
+use windlass_client::lanes::TaskRequest;
+use windlass_client::{Blob, Client, ConsumeSocket};
+use windlass_tests::binary::{Served, free_port};
+use windlass_tests::setting;
+
+const MIB: u64 = 1_024 * 1_024;
+const TASKS_PER_REQUEST: u64 = 1_000;
+const REQUESTS_AT_ONCE: usize = 4;
+const KEYS: u64 = 100_000;
+const FEW: u64 = 10_000;
+const ROUNDS: usize = 9;
+const TASKS_PER_ROUND: usize = 500;
+
+fn task(number: u64) -> TaskRequest {
+    TaskRequest {
+        key: format!("tenant-{}", number % KEYS),
+        payload: Some(Blob(format!("task {number:012}").into_bytes())),
+        ..TaskRequest::default()
+    }
+}
+
+async fn add(client: &Client, lane: &str, tasks: Range<u64>) {
+    let requests = tasks.clone().step_by(TASKS_PER_REQUEST as usize).map(|begin| async move {
+        let end = tasks.end.min(begin + TASKS_PER_REQUEST);
+        client.add_tasks(lane, (begin..end).map(task).collect()).await
+    });
+    let adding = stream::iter(requests).buffer_unordered(REQUESTS_AT_ONCE);
+    adding.try_for_each(|_| async { Ok(()) }).await.unwrap();
+}
+
+async fn reserve(socket: &mut ConsumeSocket, lane: &str, max: usize) -> Vec<WorkOf> {
+    let strategy = format!("\"Lane({lane})\"");
+    let reserve = ClientFrame::Reserve { request: 1, max: max as u32, strategy, after_reports: false };
+    socket.send(&reserve).await.unwrap();
+    let (mut all, mut has_more) = (Vec::new(), true);
+    while has_more {
+        let Some(ServerFrame::Work { work, more, .. }) = socket.receive().await.unwrap() else { panic!() };
+        all.extend(work);
+        has_more = more;
+    }
+    all
+}
+
+async fn complete(socket: &mut ConsumeSocket, work: &[WorkOf]) {
+    let tasks = work.iter().map(|it| WorkTask::new(it.submission, it.chunks[0])).collect();
+    socket.send(&ClientFrame::CompleteTasks { request: 2, tasks }).await.unwrap();
+    let Some(ServerFrame::Settled { verdicts, .. }) = socket.receive().await.unwrap() else { panic!() };
+    assert_eq!(verdicts, vec![Verdict::Accepted; work.len()]);
+}
+
+/// How long so many tasks take, reserved and completed some at a time.
+async fn round(socket: &mut ConsumeSocket, lane: &str) -> Duration {
+    let began = Instant::now();
+    let mut done = 0;
+    while done < TASKS_PER_ROUND {
+        let work = reserve(socket, lane, 50).await;
+        complete(socket, &work).await;
+        done += work.len();
+    }
+    began.elapsed() / done as u32
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort();
+    times[times.len() / 2]
+}
+
+/// Adds tasks, and gives the memory of the server after each tenth of them, in bytes.
+async fn fill(server: &Served, client: &Client, tasks: u64) -> Vec<u64> {
+    let mut after_tenth = Vec::new();
+    for tenth in 0..10 {
+        add(client, "many", tasks * tenth / 10..tasks * (tenth + 1) / 10).await;
+        after_tenth.push(server.memory());
+    }
+    after_tenth
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_million_tasks_of_a_hundred_thousand_keys_fit_in_the_memory_of_a_tenth_and_go_out_as_quickly_as_ten_thousand()
+ {
+    let tasks = setting("WINDLASS_TASKS", 1_000_000);
+    let (data, port) = (TempDir::new().unwrap(), free_port());
+    let client = Client::new(&format!("http://127.0.0.1:{port}")).unwrap();
+    let server = Served::start(data.path(), port).await;
+    for lane in ["few", "many"] {
+        client.create_lane(lane).await.unwrap();
+    }
+    let began = Instant::now();
+    let memory = fill(&server, &client, tasks).await;
+    let mib: Vec<u64> = memory.iter().map(|bytes| bytes / MIB).collect();
+    println!("{tasks} tasks added in {:?}; MiB after each tenth: {mib:?}", began.elapsed());
+    let (first, last) = memory.split_at(5);
+    let (first, last) = (*first.iter().max().unwrap(), *last.iter().max().unwrap());
+    assert!(last < first * 13 / 10 + 16 * MIB, "memory does not follow the backlog: {mib:?} MiB");
+
+    add(&client, "few", 0..FEW).await;
+    let mut socket = ConsumeSocket::connect(&client, "test", None).await.unwrap().0;
+    let [mut of_few, mut of_many] = [Vec::new(), Vec::new()];
+    for _ in 0..ROUNDS {
+        of_few.push(round(&mut socket, "few").await);
+        of_many.push(round(&mut socket, "many").await);
+    }
+    let (few, many) = (median(of_few), median(of_many));
+    let ratio = many.as_secs_f64() / few.as_secs_f64();
+    println!("reserve + complete: {many:?} a task of {tasks}, {few:?} of {FEW}: {ratio:.2} times");
+    // `make bench-lanes` holds it to 1.5; this is a debug build on whatever machine there is.
+    assert!(ratio <= 2.0, "{ratio}");
+    let peak = server.memory_peak();
+    println!("{} MiB at most", peak / MIB);
+    assert!(peak < 512 * MIB, "{} MiB", peak / MIB);
+
+    drop(socket);
+    let done = client.lane("many").await.unwrap().lane.done;
+    server.kill();
+    let began = Instant::now();
+    let server = Served::start(data.path(), port).await;
+    let ready = began.elapsed();
+    let mut socket = ConsumeSocket::connect(&client, "test", None).await.unwrap().0;
+    let work = reserve(&mut socket, "many", 10).await;
+    println!("killed: ready again after {ready:?}, the first tasks after {:?}", began.elapsed());
+    assert_eq!(work.len(), 10);
+    complete(&mut socket, &work).await;
+    let lane = client.lane("many").await.unwrap().lane;
+    assert_eq!((lane.added, lane.done, lane.waiting), (tasks, done + 10, tasks - done - 10));
+    println!("{} MiB at most after the restart", server.memory_peak() / MIB);
+    assert!(server.memory_peak() < 512 * MIB, "a restart takes no more");
+    assert!(server.stop().success());
+}
