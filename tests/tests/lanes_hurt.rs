@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use windlass_client::frames::{ClientFrame, DoneChunk, ServerFrame, Verdict};
 use windlass_client::json::{ChunkVerdict, CompleteRequest, CompletedChunk, ReservationInfo, ReserveRequest};
-use windlass_client::lanes::TaskRequest;
+use windlass_client::lanes::{LaneChangeRequest, LaneLimitsChange, LimitInfo, TaskRequest};
 use windlass_client::{Blob, Client, ConsumeSocket, Output, SubmissionId};
 use windlass_tests::binary::{Served, free_port};
 use windlass_tests::hurt::Hurt;
@@ -19,9 +19,12 @@ const LANE: &str = "emails";
 /// Large enough that most of the backlog lies in files, and is read from them.
 const TASKS: usize = 6_000;
 const PAYLOAD_BYTES: usize = 2_000;
+const LARGE_BYTES: usize = 8_000;
 
 #[derive(Default)]
 struct Done {
+    /// What each task has to come with.
+    payload_bytes: usize,
     tasks: Mutex<BTreeSet<SubmissionId>>,
     is_over: AtomicBool,
 }
@@ -51,7 +54,7 @@ async fn nothing_is_lost_or_stuck_while_every_so_many_reads_of_the_tables_fail()
     server = Served::try_start(hurt.serve_command(data.path(), port), port).await.unwrap();
 
     hurt.fail_reads(31);
-    let done = Arc::new(Done::default());
+    let done = Arc::new(Done { payload_bytes: PAYLOAD_BYTES, ..Done::default() });
     let consumers: Vec<_> =
         (0..3).map(|_| tokio::spawn(consume(client.clone(), Arc::clone(&done)))).collect();
     let began = Instant::now();
@@ -81,6 +84,88 @@ async fn nothing_is_lost_or_stuck_while_every_so_many_reads_of_the_tables_fail()
     assert!(server.stop().success());
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tenants_and_limited_keys_get_everything_done_however_often_reads_of_the_tables_fail() {
+    // Most of the time they wait until what failed is tried again; so they do that side by side.
+    let all = [(2, 200), (7, 400), (31, 800), (101, 1_200)];
+    futures_util::future::join_all(
+        all.map(|(every, tasks)| tenants_are_served_while_reads_fail(every, tasks)),
+    )
+    .await;
+}
+
+/// Tasks of tenants and of plain keys, which are limited for the first time while every so many reads fail.
+async fn tenants_are_served_while_reads_fail(every: u64, tasks: usize) {
+    const FAILURES: u64 = 40;
+    let (data, tools, port) = (TempDir::new().unwrap(), TempDir::new().unwrap(), free_port());
+    let hurt = Hurt::new(tools.path());
+    let client = Client::new(&format!("http://127.0.0.1:{port}")).unwrap().retrying_for(Duration::ZERO);
+    let mut server = Served::try_start(hurt.serve_command(data.path(), port), port).await.unwrap();
+    client.create_lane(LANE).await.unwrap();
+    let mut added = BTreeSet::new();
+    for request in 0..tasks / 100 {
+        let task = |nth: usize| TaskRequest {
+            key: [format!("t{}/u{}", nth % 3, nth % 30), format!("k{}", nth % 10)][nth % 2].clone(),
+            priority: (request % 2) as u8,
+            payload: Some(Blob(vec![b'x'; LARGE_BYTES])),
+            ..TaskRequest::default()
+        };
+        added.extend(client.add_tasks(LANE, (0..100).map(task).collect()).await.unwrap());
+    }
+    assert!(server.stop().success());
+    server = Served::try_start(hurt.serve_command(data.path(), port), port).await.unwrap();
+
+    hurt.fail_reads(every);
+    let limiter = tokio::spawn(limit(client.clone()));
+    let done = Arc::new(Done { payload_bytes: LARGE_BYTES, ..Done::default() });
+    let consumers: Vec<_> =
+        (0..3).map(|_| tokio::spawn(consume(client.clone(), Arc::clone(&done)))).collect();
+    let began = Instant::now();
+    let mut starts = 0;
+    while !limiter.is_finished() || done.tasks.lock().unwrap().len() < added.len() {
+        assert!(began.elapsed() < Duration::from_secs(120), "{} are done", done.tasks.lock().unwrap().len());
+        if server.has_ended() {
+            starts += 1;
+            // No start does without reads.
+            hurt.fail_reads(0);
+            server = started_again(&hurt, data.path(), port).await;
+            hurt.fail_reads(every);
+        }
+        // Each costs a moment; after so many the disk is sound again.
+        if hurt.failed_reads() >= FAILURES {
+            hurt.fail_reads(0);
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    hurt.fail_reads(0);
+    done.is_over.store(true, Ordering::Relaxed);
+    for consumer in consumers {
+        consumer.await.unwrap();
+    }
+    if server.has_ended() {
+        server = started_again(&hurt, data.path(), port).await;
+    }
+    let failed = hurt.failed_reads();
+    println!("every {every}th read: {failed} failed, {starts} starts, {:?}", began.elapsed());
+    assert!(failed > 0, "reads have failed");
+    assert_eq!(*done.tasks.lock().unwrap(), added);
+    let lane = client.lane(LANE).await.unwrap();
+    assert_eq!((lane.lane.done, lane.lane.waiting), (tasks as u64, 0));
+    assert_eq!(lane.limits.each_key.and_then(|limit| limit.in_flight), Some(2));
+    assert!(server.stop().success());
+}
+
+/// Limits keys and tenants, again and again until it is so.
+async fn limit(client: Client) {
+    let so_many = |count| Some(Some(LimitInfo { in_flight: Some(count), ..LimitInfo::default() }));
+    let limits =
+        LaneLimitsChange { each_key: so_many(2), each_tenant: so_many(8), ..LaneLimitsChange::default() };
+    let change = LaneChangeRequest { limits, ..LaneChangeRequest::default() };
+    while client.change_lane(LANE, &change).await.is_err() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
 async fn started_again(hurt: &Hurt, data: &std::path::Path, port: u16) -> Served {
     for _ in 0..100 {
         if let Some(server) = Served::try_start(hurt.serve_command(data, port), port).await {
@@ -91,21 +176,23 @@ async fn started_again(hurt: &Hurt, data: &std::path::Path, port: u16) -> Served
 }
 
 async fn consume(client: Client, done: Arc<Done>) {
+    let mut session = None;
     while !done.is_over.load(Ordering::Relaxed) {
         // A connection that breaks, or has nothing to say for a while, is replaced.
-        _ = tokio::time::timeout(Duration::from_secs(5), converse(&client, &done)).await;
+        _ = tokio::time::timeout(Duration::from_secs(5), converse(&client, &done, &mut session)).await;
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
-async fn converse(client: &Client, done: &Done) -> Option<()> {
-    let (mut socket, _) = ConsumeSocket::connect(client, "test", None).await.ok()?;
+async fn converse(client: &Client, done: &Done, session: &mut Option<u64>) -> Option<()> {
+    let (mut socket, welcome) = ConsumeSocket::connect(client, "test", *session).await.ok()?;
+    *session = Some(welcome.session);
     for request in 0.. {
         let strategy = format!("\"Lane({LANE})\"");
-        socket.send(&ClientFrame::Reserve { request, max: 20, strategy, after_reports: false }).await.ok()?;
-        let Some(ServerFrame::Work { work, .. }) = socket.receive().await.ok()? else { return None };
+        let reserve = ClientFrame::Reserve { request, max: 20, strategy, after_reports: false };
+        let Some(ServerFrame::Work { work, .. }) = answer(&mut socket, &reserve).await else { return None };
         for it in work {
-            assert_eq!(it.payload.as_deref().map_or(0, |payload| payload.len()), PAYLOAD_BYTES);
+            assert_eq!(it.payload.as_deref().map_or(0, |payload| payload.len()), done.payload_bytes);
             let chunks = it.chunks.iter().map(|chunk| DoneChunk {
                 chunk: *chunk,
                 output: Output::Nothing,
@@ -113,8 +200,7 @@ async fn converse(client: &Client, done: &Done) -> Option<()> {
             });
             let complete =
                 ClientFrame::Complete { request, submission: it.submission, done: chunks.collect() };
-            socket.send(&complete).await.ok()?;
-            let Some(ServerFrame::Settled { verdicts, .. }) = socket.receive().await.ok()? else {
+            let Some(ServerFrame::Settled { verdicts, .. }) = answer(&mut socket, &complete).await else {
                 return None;
             };
             assert!(matches!(verdicts[..], [Verdict::Accepted | Verdict::AlreadyDone]), "{verdicts:?}");
@@ -122,6 +208,19 @@ async fn converse(client: &Client, done: &Done) -> Option<()> {
         }
     }
     None
+}
+
+/// Asks again for as long as that helps; what a consumer holds would otherwise come back when its grace time is over.
+async fn answer(socket: &mut ConsumeSocket, frame: &ClientFrame) -> Option<ServerFrame> {
+    loop {
+        socket.send(frame).await.ok()?;
+        match socket.receive().await.ok()?? {
+            ServerFrame::Refused { retry_helps: true, .. } => {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            answer => return Some(answer),
+        }
+    }
 }
 
 async fn reserve(client: &Client, wait_ms: u64) -> ReservationInfo {
@@ -178,5 +277,41 @@ async fn a_clock_that_is_set_by_an_hour_neither_ends_leases_nor_holds_up_delayed
         last = added_at;
         complete(&client, reserve(&client, 0).await).await;
     }
+    assert!(server.stop().success());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_is_set_by_an_hour_lets_a_rate_neither_give_more_nor_stand_still() {
+    const PER_SECOND: u32 = 5;
+    const BURST: u32 = 2;
+    let (data, tools, port) = (TempDir::new().unwrap(), TempDir::new().unwrap(), free_port());
+    let hurt = Hurt::new(tools.path());
+    let client = Client::new(&format!("http://127.0.0.1:{port}")).unwrap();
+    let mut server = Served::try_start(hurt.serve_command(data.path(), port), port).await.unwrap();
+    client.create_lane(LANE).await.unwrap();
+    let rate = LimitInfo { per_second: Some(PER_SECOND.into()), burst: Some(BURST), ..LimitInfo::default() };
+    let limits = LaneLimitsChange { each_key: Some(Some(rate)), ..LaneLimitsChange::default() };
+    let change = LaneChangeRequest { limits, ..LaneChangeRequest::default() };
+    client.change_lane(LANE, &change).await.unwrap();
+    client.add_tasks(LANE, vec![TaskRequest::default(); 100]).await.unwrap();
+    let mut came = 0;
+    for (nth, hours) in [1, -1, 0, -1, 1].into_iter().enumerate() {
+        complete(&client, reserve(&client, 20_000).await).await;
+        hurt.set_clock(hours * 3_600);
+        if nth % 2 == 1 {
+            assert!(server.stop().success());
+            server = Served::try_start(hurt.serve_command(data.path(), port), port).await.unwrap();
+        }
+        let began = Instant::now();
+        for handed_out in 1..=6_u32 {
+            // Each is a fifth of a second away.
+            complete(&client, reserve(&client, 20_000).await).await;
+            let most = f64::from(BURST) + f64::from(PER_SECOND) * began.elapsed().as_secs_f64();
+            assert!(f64::from(handed_out) <= most + 0.01, "{handed_out} came, of {most}");
+        }
+        came += 7;
+        println!("{hours} hours: six after {:?}", began.elapsed());
+    }
+    assert_eq!(client.lane(LANE).await.unwrap().lane.done, came);
     assert!(server.stop().success());
 }
