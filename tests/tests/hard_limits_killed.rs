@@ -19,7 +19,8 @@ use windlass_tests::setting;
 const LIMIT: u32 = 3;
 const CONSUMERS: usize = 4;
 const COMPANIES: i64 = 3;
-const CHUNKS: u64 = 400;
+/// So many of each company that there is work until the last kill, or nearly.
+const CHUNKS_PER_KILL: u64 = 60;
 
 /// How many chunks of each company are being worked on, and how many there were at most.
 #[derive(Debug, Default)]
@@ -51,6 +52,7 @@ async fn work(chunk: Chunk, at_work: Arc<Mutex<AtWork>>) -> Result<Output, Failu
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_more_chunks_of_a_value_are_at_work_than_a_hard_limit_allows_however_often_the_server_is_killed() {
     let kills = setting("WINDLASS_KILLS", 12);
+    let chunks = CHUNKS_PER_KILL * kills;
     let seed = setting("WINDLASS_SEED", u64::from(std::process::id()));
     println!("replay with WINDLASS_SEED={seed}");
     let mut chance = Seeded::new(seed);
@@ -60,7 +62,7 @@ async fn no_more_chunks_of_a_value_are_at_work_than_a_hard_limit_allows_however_
     let mut submissions = Vec::new();
     for company in 0..COMPANIES {
         let request = SubmitRequest {
-            chunks: Some(CHUNKS),
+            chunks: Some(chunks),
             metadata: [("company".to_owned(), company.into())].into(),
             retry_delay_ms: Some(1),
             attempts_max: Some(100),
@@ -89,9 +91,11 @@ async fn no_more_chunks_of_a_value_are_at_work_than_a_hard_limit_allows_however_
         server.kill();
         server = Served::start(data.path(), port).await;
     }
+    let left = client.status().await.unwrap().chunks_unsettled;
+    println!("{kills} kills, {left} of {} chunks left", chunks * COMPANIES as u64);
     for id in submissions {
-        let ended = client.wait(id, Some(Duration::from_secs(120))).await.unwrap();
-        assert_eq!((ended.state.name(), ended.chunks.done), ("completed", CHUNKS), "{ended:?}");
+        let ended = client.wait(id, Some(Duration::from_secs(120 + kills))).await.unwrap();
+        assert_eq!((ended.state.name(), ended.chunks.done), ("completed", chunks), "{ended:?}");
     }
     drop(stops);
     for consumer in consumers {
