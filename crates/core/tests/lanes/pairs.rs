@@ -275,6 +275,8 @@ impl Run {
                 self.reassert(held);
             }
         }
+        // Of a tenant whose queue is not read yet it is not known whether it has had tasks all along.
+        self.leader.do_errands();
         self.spreads.clear();
         for name in self.parties.keys().copied().collect::<Vec<Name>>() {
             self.begin_anew(name);
