@@ -8,7 +8,9 @@ use windlass_core::batch::strategy::Strategy;
 use windlass_core::entry::{Command, Entry, Outcome, Refusal, Settled};
 use windlass_core::ids::Epoch;
 use windlass_core::lanes::acks::Ack;
+use windlass_core::lanes::key_order::OrderKeys;
 use windlass_core::lanes::levels::{Level, STRIDE, Weight};
+use windlass_core::lanes::limiting::{Limit, LimitLane, Scope, SetLimit};
 use windlass_core::lanes::listing;
 use windlass_core::lanes::open::SetLane;
 use windlass_core::lanes::reader::Placed;
@@ -526,7 +528,7 @@ fn a_consumer_goes_on_under_the_next_leader_with_what_it_works_on() {
 
 /// A member that was leader wrote tasks and an ack level, and both arrive when another one leads.
 #[test]
-fn entries_of_a_leadership_that_has_ended_add_nothing_and_note_nothing() {
+fn entries_of_a_leadership_that_has_ended_add_nothing_note_nothing_and_take_nothing_away() {
     let mut leader = Leader::new(4, 1);
     let added = leader.add_of("a", 5);
     for id in &added[..4] {
@@ -534,13 +536,24 @@ fn entries_of_a_leadership_that_has_ended_add_nothing_and_note_nothing() {
         leader.complete(held);
     }
     let level = Level { pass: STRIDE, id: added[1] };
-    let stamped = leader.stamped(LANE, vec![NewTask::new("a")]);
-    let add = leader.entry(Command::AddTasks(stamped));
-    let ack = leader.entry(Command::Ack(Ack { lane: leader.lane(), priority: 0, level, tenant: None }));
-    let release = leader.entry(Command::ReleaseTasks);
+    let held = leader.next_is(added[4]);
+    let set = vec![SetLimit { scope: Scope::EachKey, limit: Some(Limit { in_flight: Some(0), rate: None }) }];
+    let late: Vec<Entry> = [
+        Command::AddTasks(leader.stamped(LANE, vec![NewTask::new("a")])),
+        Command::Ack(Ack { lane: leader.lane(), priority: 0, level, tenant: None }),
+        Command::ReleaseTasks,
+        complete(held),
+        Command::CompleteTasks(leader.complete_all(&[held]).0),
+        fail(held.id, held.token.attempt),
+        Command::OrderKeys(OrderKeys { lane: LANE.into(), tasks_max: 9 }),
+        Command::LimitLane(LimitLane { lane: LANE.into(), set }),
+        Command::Redrive(Redrive { lane: LANE.into(), tasks: added.clone() }),
+    ]
+    .map(|command| leader.entry(command))
+    .into();
     leader.change();
     let before = leader.machine.tables().clone();
-    for late in [add, ack, release] {
+    for late in late {
         let applied = leader.apply_entry(late);
         assert_eq!(*refusal(&applied.outcome), Refusal::Fenced { current: Epoch(2) });
         assert!(applied.effects.is_empty());
