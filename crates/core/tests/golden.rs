@@ -21,8 +21,8 @@ use windlass_core::entry::{
     RetryFailed, Sent, Settled,
 };
 use windlass_core::ids::{Attempt, ChunkIndex, ContinuationToken, Epoch, SenderId, Shard, SubmissionId};
-use windlass_core::lanes::acks::Ack;
-use windlass_core::lanes::levels::{LaneNumber, Level};
+use windlass_core::lanes::acks::Gap;
+use windlass_core::lanes::levels::Level;
 use windlass_core::lanes::redrive::Redrive;
 use windlass_core::machine::Machine;
 use windlass_core::tables::{MemoryTables, Table, Tables};
@@ -274,11 +274,8 @@ fn commands() -> Vec<(&'static str, Command, &'static str)> {
         ("weigh", full_weigh(), WEIGH),
         ("set lane", Command::SetLane(lanes::full_set_lane()), SET_LANE),
         ("add tasks", Command::AddTasks(lanes::full_add_tasks()), ADD_TASKS),
-        (
-            "ack",
-            Command::Ack(Ack { lane: LaneNumber(7), priority: 3, level, tenant: Some("acme/".into()) }),
-            ACK,
-        ),
+        ("ack", lanes::full_ack(level, Some(Gap { above: level, to: level })), ACK),
+        ("ack of earlier builds", lanes::full_ack(level, None), ACK_OF_EARLIER_BUILDS),
         ("release tasks", Command::ReleaseTasks, RELEASE_TASKS),
         ("redrive", Command::Redrive(Redrive { lane: "mail".into(), tasks: vec![submission] }), REDRIVE),
         ("weigh keys", lanes::full_weigh_keys(), WEIGH_KEYS),
@@ -438,7 +435,8 @@ const ENLIST: &str = "85031b000001977420dc0019feed018182098208818382071b10000000
 const WEIGH: &str = "85031b000001977420dc0019feed018182098209818267636f6d70616e79a26461636d6503647a657461f6";
 const SET_LANE: &str = "85031b000001977420dc0019feed01818209820a8185646d61696cf5f4f5f5";
 const ADD_TASKS: &str = "85031b000001977420dc0019feed01818209820b8184646d61696c83886461636d651909c4038201814207081b000001977420ddf40218640387601903e80082028168696e707574732f31f6051903e887647a6574611903e800820080f6051903e88382000082031b00000100000000008303056561636d652f686f72646572203138";
-const ACK: &str =
+const ACK: &str = "85031b000001977420dc0019feed01818209820c81850703821b00000100000000001b0123456789abcdef6561636d652f82821b00000100000000001b0123456789abcdef821b00000100000000001b0123456789abcdef";
+const ACK_OF_EARLIER_BUILDS: &str =
     "85031b000001977420dc0019feed01818209820c81840703821b00000100000000001b0123456789abcdef6561636d652f";
 const RELEASE_TASKS: &str = "85031b000001977420dc0019feed01818209820d80";
 const REDRIVE: &str = "85031b000001977420dc0019feed01818209820e8182646d61696c811b0123456789abcdef";

@@ -10,14 +10,14 @@
 //! - Keys are limited and given other levels only in a lane that keeps it.
 //! - A step looks at a bounded number of tasks and tenants, and comes on. It comes to an end however many are added meanwhile.
 
-use super::acks::levels_above;
+use super::acks::{Acked, levels_above, levels_undone};
 use super::levels::{Level, QueueName, RankName};
 use super::places::put_key_level;
 use super::reader::Placed;
 use super::state::{Lane, LaneRow, LanesState};
 use crate::entry::{Applied, Outcome, Refusal};
 use crate::limits::TASKS_ORDERED_PER_COMMAND_MAX;
-use crate::tables::{Tables, Walk};
+use crate::tables::{KeyRange, Tables, Walk};
 use minicbor::{Decode, Encode};
 
 /// To begin to read a queue is as much work as to put so many tasks in order.
@@ -109,9 +109,10 @@ fn make_some(lane: &Lane, tables: &mut dyn Tables, mut making: Making, most: usi
         let rank = RankName { lane: lane.row().number, priority: making.priority };
         let queue = QueueName { rank, of: making.tenant.as_deref().map(Into::into) };
         // What is done leaves remains, over which a walk would have to step.
-        let acked = lane.rank(making.priority).and_then(|rank| rank.acked_of(making.tenant.as_deref()));
-        let above = making.above.max(acked);
-        let rows = levels_above(&queue, above, |table, range| tables.scan(table, range, Walk::Up));
+        let acked = lane.rank(making.priority).map(|rank| rank.acked_of(making.tenant.as_deref()));
+        let acked = acked.unwrap_or_default();
+        let acked = Acked { level: making.above.max(acked.level), ..acked };
+        let rows = levels_undone(&queue, acked, |table, range| tables.scan(table, range, Walk::Up));
         let rows = rows.take_while(|it| making.up_to.is_none_or(|last| it.level <= last));
         let some: Vec<Placed> = rows.take(left).collect();
         for Placed { level, key, stride } in &some {
@@ -121,7 +122,8 @@ fn make_some(lane: &Lane, tables: &mut dyn Tables, mut making: Making, most: usi
         if some.len() == left {
             making.above = some.last().map(|it| it.level);
             if making.up_to.is_none() {
-                let rows = levels_above(&queue, acked, |table, range| tables.scan(table, range, Walk::Down));
+                let scan = |table, range: KeyRange<'_>| tables.scan(table, range, Walk::Down);
+                let rows = levels_above(&queue, acked.level, scan);
                 making.up_to = rows.map(|it| it.level).next();
             }
             break;

@@ -10,6 +10,7 @@
 //!   tenant before it had.
 //! - When nothing waits, the virtual time moves behind all tags.
 
+use super::acks::{Ack, Acked, Gap};
 use super::levels::{Level, tenant_of};
 use super::shares::{KeyRow, Shares};
 use crate::effect::Times;
@@ -48,6 +49,9 @@ pub struct RankRow {
     #[n(8)]
     #[cbor(default)]
     pub tenants_from: u64,
+    /// Behind A, this is done too.
+    #[n(9)]
+    pub gap: Option<Gap>,
 }
 
 /// A tenant of a rank.
@@ -59,6 +63,23 @@ pub struct TenantRow {
     /// Everything of it up to this level is done.
     #[n(1)]
     pub acked: Option<Level>,
+    /// Behind that, this is done too.
+    #[n(2)]
+    pub gap: Option<Gap>,
+}
+
+impl RankRow {
+    /// What is done of those without a tenant.
+    pub const fn acked(&self) -> Acked {
+        Acked { level: self.acked, gap: self.gap }
+    }
+}
+
+impl TenantRow {
+    /// What is done of it.
+    pub const fn acked(&self) -> Acked {
+        Acked { level: self.acked, gap: self.gap }
+    }
 }
 
 /// A tenant, in memory.
@@ -145,16 +166,30 @@ impl Rank {
     }
 
     /// How far everything is done in the queue around a key.
-    pub fn acked_around(&self, key: &str) -> Option<Level> {
+    pub fn acked_around(&self, key: &str) -> Acked {
         self.acked_of(tenant_of(key))
     }
 
-    /// How far everything is done in the queue of a tenant, or of those without one.
-    pub(super) fn acked_of(&self, tenant: Option<&str>) -> Option<Level> {
+    /// What is done in the queue of a tenant, or of those without one.
+    pub(super) fn acked_of(&self, tenant: Option<&str>) -> Acked {
         match tenant {
-            Some(tenant) => self.tenants.get(tenant)?.row.acked,
-            None => self.row.acked,
+            Some(tenant) => self.tenants.get(tenant).map(|tenant| tenant.row.acked()).unwrap_or_default(),
+            None => self.row.acked(),
         }
+    }
+
+    /// Notes what is done of a tenant, or of those without one.
+    pub(super) fn set_acked(&mut self, it: &Ack) {
+        let (virtual_time, level, gap) = match &it.tenant {
+            Some(tenant) => match self.known_tenant_mut(tenant) {
+                Some(Tenant { row, .. }) => (row.virtual_time, &mut row.acked, &mut row.gap),
+                None => return,
+            },
+            None => (self.row.virtual_time, &mut self.row.acked, &mut self.row.gap),
+        };
+        let mut acked = Acked { level: *level, gap: *gap };
+        acked.note(it, virtual_time);
+        (*level, *gap) = (acked.level, acked.gap);
     }
 
     /// A tenant that is there, for a change.
@@ -167,7 +202,7 @@ impl Rank {
     fn tenant_mut(&mut self, name: &str) -> &mut Tenant {
         self.changed_tenants.insert(name.into());
         self.tenants.entry(name.into()).or_insert_with(|| {
-            let row = TenantRow { virtual_time: self.row.tenants_from, acked: None };
+            let row = TenantRow { virtual_time: self.row.tenants_from, ..TenantRow::default() };
             Tenant { row, users: Shares::default() }
         })
     }

@@ -9,7 +9,7 @@
 //!
 //! Whoever owns it reads rows above R from the tables when [`Reader::next_read`] asks for some, and tells it of every task
 //! that is placed, done, or without a place. A task that is placed at or below R is taken in at once; one above R too, if R
-//! is the end of the queue. If the buffer overflows, its last tasks are let go and R goes back to the last one that is kept.
+//! is the end of the queue. A gap behind A in which everything is done is not read. If the buffer overflows, its last tasks are let go and R goes back to the last one that is kept.
 //!
 //! Invariants
 //! - Every undone task at or below R is in memory: ready or out.
@@ -19,6 +19,7 @@
 //!
 //! With b ready tasks every operation costs O(log b); a read of k rows O(k log b).
 
+use super::acks::{Acked, Gap};
 use super::desk::Buffer;
 use super::levels::Level;
 use super::tasks::TaskId;
@@ -42,6 +43,8 @@ pub struct Placed {
 pub struct Read {
     /// Rows above this level; all if there is none.
     pub above: Option<Level>,
+    /// Rows up to this level: behind it, everything is done for a while.
+    pub up_to: Option<Level>,
     /// So many at most.
     pub limit: usize,
 }
@@ -50,6 +53,8 @@ pub struct Read {
 #[derive(Debug)]
 pub struct Reader {
     buffer: Buffer,
+    /// Levels in which nothing is left: they are not read.
+    gap: Option<Gap>,
     read_to: Option<Level>,
     is_at_end: bool,
     read: Option<UnderWay>,
@@ -74,6 +79,8 @@ struct UnderWay {
     gone: BTreeSet<Level>,
     /// R went back: between it and the rows that come, something is on disk only.
     is_void: bool,
+    /// It goes no further than the gap.
+    is_to_gap: bool,
 }
 
 impl Reader {
@@ -81,11 +88,12 @@ impl Reader {
     ///
     /// # Panics
     /// If the buffer holds no more than what it is filled again at.
-    pub fn new(acked: Option<Level>, buffer: Buffer) -> Reader {
+    pub fn new(acked: Acked, buffer: Buffer) -> Reader {
         assert!(buffer.reload_at < buffer.tasks, "a buffer that is never full enough would be read for ever");
         Reader {
             buffer,
-            read_to: acked,
+            gap: acked.gap,
+            read_to: acked.level,
             is_at_end: false,
             read: None,
             ready: BTreeMap::new(),
@@ -96,7 +104,7 @@ impl Reader {
 
     /// A reader of a rank that has no tasks.
     pub fn of_empty(buffer: Buffer) -> Reader {
-        Reader { is_at_end: true, ..Reader::new(None, buffer) }
+        Reader { is_at_end: true, ..Reader::new(Acked::default(), buffer) }
     }
 
     /// R: how far it has read.
@@ -166,16 +174,38 @@ impl Reader {
         ready.into_iter().chain(self.out_levels.first().copied()).chain(placed).min()
     }
 
+    /// The widest stretch up to a level in which nothing is out, if something is out before it. No ready task may stand before that level.
+    pub(super) fn widest_gap(&self, end: Level) -> Option<Gap> {
+        let mut out = self.out_levels.range(..=end).copied();
+        let mut above = out.next()?;
+        let mut widest: Option<Gap> = None;
+        loop {
+            let next = out.next();
+            let to = next.map_or(Some(end), Level::before).filter(|to| *to > above);
+            let gap = to.map(|to| Gap { above, to });
+            widest = widest.into_iter().chain(gap).max_by_key(|gap| gap.passes());
+            match next {
+                Some(next) => above = next,
+                None => return widest,
+            }
+        }
+    }
+
     /// What to read now, if anything. The answer comes with [`Reader::take_in`], or else with [`Reader::give_up_read`].
     pub fn next_read(&mut self) -> Option<Read> {
         if self.read.is_some() || !self.needs_rows() {
             return None;
         }
-        self.read = Some(UnderWay::default());
+        let gap = self.gap.filter(|gap| self.read_to < Some(gap.to));
+        if let Some(gap) = gap.filter(|gap| self.read_to >= Some(gap.above)) {
+            self.read_to = Some(gap.to);
+        }
+        let up_to = gap.filter(|gap| self.read_to < Some(gap.above)).map(|gap| gap.above);
+        self.read = Some(UnderWay { is_to_gap: up_to.is_some(), ..UnderWay::default() });
         // What is out above R lies in the way and is left out again, but never all of a read.
         let above = self.read_to.map_or(Bound::Unbounded, Bound::Excluded);
         let in_the_way = self.out_levels.range((above, Bound::Unbounded)).count();
-        Some(Read { above: self.read_to, limit: self.buffer.tasks - self.ready.len() + in_the_way })
+        Some(Read { above: self.read_to, up_to, limit: self.buffer.tasks - self.ready.len() + in_the_way })
     }
 
     /// Takes in the rows that were read, in order, but for those that are somebody else's. Fewer than were asked for means that
@@ -186,7 +216,7 @@ impl Reader {
         is_end: bool,
         is_own: impl Fn(&Placed) -> bool,
     ) {
-        let UnderWay { placed, gone, is_void } =
+        let UnderWay { placed, gone, is_void, is_to_gap } =
             self.read.take().expect("rows come when they were asked for");
         if !is_void {
             for row in rows {
@@ -195,7 +225,10 @@ impl Reader {
                     self.make_ready(row);
                 }
             }
-            self.is_at_end = is_end;
+            match self.gap.filter(|_| is_to_gap && is_end) {
+                Some(gap) => self.read_to = self.read_to.max(Some(gap.to)),
+                None => self.is_at_end = is_end,
+            }
             self.cut();
         }
         self.merge_all(placed, &gone);

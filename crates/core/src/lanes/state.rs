@@ -4,6 +4,7 @@
 //! - Memory holds what the rows hold once everything is flushed.
 //! - The counts of a rank are sums over its keys and tasks.
 
+use super::acks::Ack;
 use super::groups;
 use super::key_order::KeyOrder;
 use super::levels::{LaneNumber, Level, RankName, Weight, tenant_of};
@@ -246,18 +247,8 @@ impl LanesState {
     }
 
     /// Notes how far everything of a rank or tenant is done.
-    pub(super) fn set_acked(&mut self, name: RankName, tenant: Option<&str>, level: Level) {
-        let rank = self.rank_mut(name);
-        let (virtual_time, acked) = match tenant {
-            Some(tenant) => match rank.known_tenant_mut(tenant) {
-                Some(tenant) => (tenant.row.virtual_time, &mut tenant.row.acked),
-                None => return,
-            },
-            None => (rank.row.virtual_time, &mut rank.row.acked),
-        };
-        if level.pass < virtual_time && *acked < Some(level) {
-            *acked = Some(level);
-        }
+    pub(super) fn set_acked(&mut self, name: RankName, it: &Ack) {
+        self.rank_mut(name).set_acked(it);
     }
 
     /// One priority of a lane, if it ever had tasks.

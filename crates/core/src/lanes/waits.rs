@@ -7,7 +7,7 @@
 //! It holds for the keys that have tasks now, by the weights that they have now, for tasks that are handed out the first time, and as
 //! long as no limit is in the way of the task.
 
-use super::acks::levels_above;
+use super::acks::{Acked, levels_undone};
 use super::desk::Desk;
 use super::levels::{Level, QueueName, RankName, is_tenant, tenant_of};
 use super::queue::Queue;
@@ -57,7 +57,7 @@ pub struct Waits<'a, R: ?Sized> {
 /// The queue that a task stands in, or the rank in which its tenant has turns.
 struct Around {
     name: QueueName,
-    acked: Option<Level>,
+    acked: Acked,
     virtual_time: u64,
     /// No task gets a pass below this one: what the log knows of the virtual time.
     known_time: u64,
@@ -149,7 +149,7 @@ impl<R: ReadRows + ?Sized> Waits<'_, R> {
 
     /// None if what is below the virtual time is too much already.
     fn count(&self, queue: &Around, below: Level) -> Option<Counted> {
-        let rows = levels_above(&queue.name, queue.acked, |table, range| self.rows.rows(table, range));
+        let rows = levels_undone(&queue.name, queue.acked, |table, range| self.rows.rows(table, range));
         let rows = rows.take_while(|placed| placed.level < below);
         let mut counted = Counted::default();
         for (nth, placed) in rows.filter(|placed| !self.turns.out.contains(&placed.level.id)).enumerate() {

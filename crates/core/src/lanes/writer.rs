@@ -100,7 +100,7 @@ fn stand(
     let PlaceRow { key, stride, .. } = *row;
     state.place(tables, name, level, row);
     let rank = state.rank(name).expect("it has just got a task");
-    assert!(rank.acked_around(key) < Some(level), "a new task's level lies above the ack level");
+    assert!(!rank.acked_around(key).is_done(level), "a new task's level lies above the ack level");
     Effect::TaskPlaced { rank: name, level, key: key.into(), stride, times: rank.times(key) }
 }
 

@@ -5,6 +5,7 @@ use minicbor::bytes::ByteVec;
 use windlass_core::audit;
 use windlass_core::entry::{Command, Complete, Done, Fail, FailedAttempt, Lead, Outcome, Output, Settled};
 use windlass_core::ids::{Attempt, ChunkIndex, Epoch, Shard};
+use windlass_core::lanes::acks::{Ack, Gap};
 use windlass_core::lanes::key_order::OrderKeys;
 use windlass_core::lanes::levels::{LaneNumber, Level, Weight};
 use windlass_core::lanes::limiting::{Limit, LimitLane, Rate, Scope, SetLimit};
@@ -194,6 +195,11 @@ pub(crate) fn full_complete_tasks(level: Level) -> Command {
         placed: vec![of(None), of(Some("acme/"))],
         others: vec![level.id],
     })
+}
+
+pub(crate) fn full_ack(level: Level, gap: Option<Gap>) -> Command {
+    let tenant = Some("acme/".into());
+    Command::Ack(Ack { lane: LaneNumber(7), priority: 3, level, tenant, gap })
 }
 
 pub(crate) fn full_order_keys() -> Command {

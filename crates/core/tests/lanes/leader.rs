@@ -11,7 +11,7 @@ use windlass_core::entry::{
     Settled,
 };
 use windlass_core::ids::{Attempt, ChunkIndex, ChunkName, ContinuationToken, Epoch, SenderId, Shard};
-use windlass_core::lanes::acks::levels_above;
+use windlass_core::lanes::acks::levels_between;
 use windlass_core::lanes::delayed::next_due;
 use windlass_core::lanes::desk::{Buffer, Desk, Errand, RankSeen};
 use windlass_core::lanes::key_order::OrderKeys;
@@ -277,7 +277,8 @@ impl Leader {
                 let scan = |table, range: windlass_core::tables::KeyRange<'_>| {
                     self.machine.tables().scan(table, range, Walk::Up)
                 };
-                let rows: Vec<_> = levels_above(&queue, read.above, scan).take(read.limit).collect();
+                let rows: Vec<_> =
+                    levels_between(&queue, read.above, read.up_to, scan).take(read.limit).collect();
                 let is_end = rows.len() < read.limit;
                 self.looked.push(Looked { queue, rows, is_end });
             }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use windlass_core::entry::{Applied, Command, Effect, Entry, Fail, FailedAttempt, Outcome, Refusal, Settled};
 use windlass_core::ids::Attempt;
 use windlass_core::ids::{ContinuationToken, SenderId};
+use windlass_core::lanes::acks::Gap;
 use windlass_core::lanes::key_order::KeyOrder;
 use windlass_core::lanes::levels::{LaneNumber, Level, RankName, Weight, tenant_of};
 use windlass_core::lanes::limiting::LaneLimits;
@@ -47,6 +48,7 @@ struct KnownLane {
 struct KnownTenant {
     time: u64,
     acked: Option<Level>,
+    gap: Option<Gap>,
     finish: u64,
     waiting: u32,
 }

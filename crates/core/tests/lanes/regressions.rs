@@ -97,7 +97,7 @@ fn an_ack_level_that_reaches_the_virtual_time_or_goes_back_is_not_taken() {
     }
     let ack = |leader: &mut Leader, pass, id| {
         let level = Level { pass, id };
-        leader.apply(Command::Ack(Ack { lane: leader.lane(), priority: 0, level, tenant: None }));
+        leader.apply(Command::Ack(Ack { lane: leader.lane(), priority: 0, level, tenant: None, gap: None }));
         leader.rank_row(0).acked
     };
     assert_eq!(ack(&mut leader, 2 * STRIDE, added[0]), None, "its pass is the virtual time");
@@ -178,7 +178,7 @@ fn nothing_at_or_below_the_ack_level_is_read_again() {
     leader.change();
     leader.collect_errands();
     let [Errand::Read { read, .. }] = leader.errands[..] else { panic!("{:?}", leader.errands) };
-    assert_eq!(read, Read { above: acked, limit: 4 });
+    assert_eq!(read, Read { above: acked, up_to: None, limit: 4 });
     assert_eq!(order(&mut leader).len(), 20);
 }
 

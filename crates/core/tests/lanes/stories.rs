@@ -540,7 +540,7 @@ fn entries_of_a_leadership_that_has_ended_add_nothing_note_nothing_and_take_noth
     let set = vec![SetLimit { scope: Scope::EachKey, limit: Some(Limit { in_flight: Some(0), rate: None }) }];
     let late: Vec<Entry> = [
         Command::AddTasks(leader.stamped(LANE, vec![NewTask::new("a")])),
-        Command::Ack(Ack { lane: leader.lane(), priority: 0, level, tenant: None }),
+        Command::Ack(Ack { lane: leader.lane(), priority: 0, level, tenant: None, gap: None }),
         Command::ReleaseTasks,
         complete(held),
         Command::CompleteTasks(leader.complete_all(&[held]).0),

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use windlass_core::entry::{Command, Outcome};
 use windlass_core::ids::Epoch;
-use windlass_core::lanes::acks::levels_above;
+use windlass_core::lanes::acks::levels_between;
 use windlass_core::lanes::desk::Errand;
 use windlass_core::lanes::levels::{QueueName, is_tenant};
 use windlass_core::lanes::reader::{Placed, Read};
@@ -78,7 +78,7 @@ fn read_tasks(order: &Order, queue: &QueueName, read: Read) -> (Vec<Placed>, boo
     order.read(|_| ());
     // What consumers get of them is in these rows, but for those in the order of one key.
     let is_of_key = queue.of.as_deref().is_some_and(|of| !is_tenant(of));
-    let rows: Vec<Placed> = levels_above(queue, read.above, |table, range| match is_of_key {
+    let rows: Vec<Placed> = levels_between(queue, read.above, read.up_to, |table, range| match is_of_key {
         true => order.committed().scan(table, range),
         false => Box::new(order.committed().read_ahead(table, range, read.limit)),
     })

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use windlass_api::json::time_text;
 use windlass_api::lanes::{LaneKeyInfo, TaskExplained, TaskStanding};
 use windlass_api::problem::{Problem, ProblemCode};
-use windlass_core::lanes::acks::levels_above;
+use windlass_core::lanes::acks::{Acked, levels_undone};
 use windlass_core::lanes::levels::{Level, QueueName, RankName, tenant_of};
 use windlass_core::lanes::listing;
 use windlass_core::lanes::tasks::{Standing, Task, TaskId};
@@ -22,8 +22,8 @@ struct Known {
     /// Higher priorities, and their tasks that wait or are with consumers.
     higher: Vec<(u8, u64)>,
     /// How far everything is done in the queue that it stands in, and in its rank.
-    acked: Option<Level>,
-    rank_acked: Option<Level>,
+    acked: Acked,
+    rank_acked: Acked,
     virtual_time: u64,
     /// How far apart the turns of its tenant are.
     tenant_stride: u64,
@@ -148,8 +148,8 @@ impl Service {
                 let higher = lane.ranks().filter(|(priority, _)| *priority > task.priority);
                 let higher = higher.map(|(priority, rank)| (priority, rank.row().waiting)).collect();
                 let own = lane.ranks().find(|(priority, _)| *priority == task.priority).map(|(_, rank)| rank);
-                let acked = own.and_then(|rank| rank.acked_around(&task.key));
-                let rank_acked = own.and_then(|rank| rank.row().acked);
+                let acked = own.map(|rank| rank.acked_around(&task.key)).unwrap_or_default();
+                let rank_acked = own.map(|rank| rank.row().acked()).unwrap_or_default();
                 let virtual_time = own.map_or(0, |rank| rank.row().virtual_time);
                 let is_paused = lane.row().is_paused;
                 let tenant_stride =
@@ -184,9 +184,9 @@ impl Service {
     }
 
     /// The tasks of a queue below a level, by key, and whether there are more than are counted.
-    fn tasks_below(&self, queue: &QueueName, acked: Option<Level>, level: Level) -> (ByKey, bool) {
+    fn tasks_below(&self, queue: &QueueName, acked: Acked, level: Level) -> (ByKey, bool) {
         let mut by_key = ByKey::new();
-        let rows = levels_above(queue, acked, |table, range| self.order().committed().scan(table, range));
+        let rows = levels_undone(queue, acked, |table, range| self.order().committed().scan(table, range));
         let out = self.dispatcher().look_at_lanes(|desk, _| desk.out_of(queue.rank)).unwrap_or_default();
         let rows = rows.take_while(|placed| placed.level < level).filter(|it| !out.contains(&it.level.id));
         for (counted, placed) in rows.enumerate() {

@@ -9,7 +9,7 @@
 mod looks;
 
 use crate::entry::Effect;
-use crate::lanes::acks::Ack;
+use crate::lanes::acks::{Ack, Acked};
 use crate::lanes::levels::{LaneNumber, Level, QueueName, RankName};
 use crate::lanes::meters::{Metered, Meters};
 use crate::lanes::places::Place;
@@ -105,7 +105,7 @@ impl Desk {
                 let name = QueueName::of_rank(RankName { lane: number, priority });
                 let row = rank.row();
                 desk.last_id = desk.last_id.max(row.highest.map_or(TaskId::first(), |level| level.id));
-                let mut queue = Queue::new(name.clone(), buffer, row.acked, row.virtual_time);
+                let mut queue = Queue::new(name.clone(), buffer, row.acked(), row.virtual_time);
                 for (tenant, it) in rank.tenants() {
                     let Some(account) = rank.shares().get(tenant) else { continue };
                     let turn = Level { pass: account.finish, id: desk.last_id };
@@ -407,12 +407,12 @@ impl Desk {
             errands.extend(read.map(|read| Errand::Read { queue: name, read }));
         }
         for name in std::mem::take(&mut self.advanced) {
-            let mut level = None;
-            self.at(&name, |queue| level = queue.take_ack());
-            if let Some(level) = level {
+            let mut acked = Acked::default();
+            self.at(&name, |queue| acked = queue.take_ack());
+            if let Acked { level: Some(level), gap } = acked {
                 let RankName { lane, priority } = name.rank;
                 let tenant = name.of.as_deref().map(str::to_owned);
-                errands.push(Errand::Note(Ack { lane, priority, level, tenant }));
+                errands.push(Errand::Note(Ack { lane, priority, level, tenant, gap }));
             }
         }
         errands

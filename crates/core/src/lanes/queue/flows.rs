@@ -1,6 +1,7 @@
 //! Flows of a queue: when one comes about, where it stands, and when it goes.
 
 use super::{First, Flow, Picking, Queue, Stand};
+use crate::lanes::acks::Acked;
 use crate::lanes::levels::{Level, is_tenant};
 use crate::lanes::tasks::TaskId;
 use crate::limits::LANE_FLOWS_LOADED_MAX;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 impl Queue {
     /// A key has met its limit: it gets a cursor of its own, from its next task on.
     pub(super) fn set_apart(&mut self, key: &Arc<str>, next: Level, it: &mut Picking<'_>) {
-        let queue = Box::new(self.queue_of_flow(key, next.before(), 0));
+        let queue = Box::new(self.queue_of_flow(key, Acked { level: next.before(), gap: None }, 0));
         it.stirred.insert(queue.name.clone());
         let flow = Flow { level: next, known_turn: next.pass, stand: Stand::Parked, is_loaded: false, queue };
         self.flows.insert(key.clone(), flow);

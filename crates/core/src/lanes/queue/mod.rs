@@ -17,6 +17,7 @@
 mod flows;
 mod routes;
 
+use crate::lanes::acks::{Acked, Gap};
 use crate::lanes::desk::{Buffer, Next};
 use crate::lanes::levels::{Level, QueueName, RankName, is_tenant, tenant_of};
 use crate::lanes::meters::Meters;
@@ -58,7 +59,8 @@ pub(super) struct Queue {
     known_time: u64,
     /// The virtual time when this leadership began. What stands below it was out then, or held up by a limit.
     begun_at: u64,
-    acked: Option<Level>,
+    /// What was noted of it.
+    acked: Acked,
     /// Tasks done since the ack level was noted.
     done: u64,
     flows: BTreeMap<Arc<str>, Flow>,
@@ -98,7 +100,7 @@ enum First {
 
 impl Queue {
     /// A queue of which nothing is read yet.
-    pub(super) fn new(name: QueueName, buffer: Buffer, acked: Option<Level>, virtual_time: u64) -> Queue {
+    pub(super) fn new(name: QueueName, buffer: Buffer, acked: Acked, virtual_time: u64) -> Queue {
         Queue {
             name,
             buffer,
@@ -117,7 +119,7 @@ impl Queue {
 
     /// A queue that has no tasks.
     pub(super) fn of_empty(name: QueueName, buffer: Buffer) -> Queue {
-        Queue { reader: Reader::of_empty(buffer), ..Queue::new(name, buffer, None, 0) }
+        Queue { reader: Reader::of_empty(buffer), ..Queue::new(name, buffer, Acked::default(), 0) }
     }
 
     /// V.
@@ -179,8 +181,8 @@ impl Queue {
     }
 
     /// The queue of a new flow.
-    fn queue_of_flow(&self, name: &Arc<str>, above: Option<Level>, virtual_time: u64) -> Queue {
-        Queue::new(QueueName::of(self.rank(), name.clone()), self.flow_buffer(), above, virtual_time)
+    fn queue_of_flow(&self, name: &Arc<str>, acked: Acked, virtual_time: u64) -> Queue {
+        Queue::new(QueueName::of(self.rank(), name.clone()), self.flow_buffer(), acked, virtual_time)
     }
 
     fn flow_buffer(&self) -> Buffer {
@@ -193,7 +195,7 @@ impl Queue {
     /// A tenant that is there when a leadership begins: it has tasks, or its turn is not over.
     pub(super) fn add_tenant(&mut self, name: &str, row: TenantRow, turn: Level, has_tasks: bool) {
         let name: Arc<str> = name.into();
-        let mut queue = Box::new(self.queue_of_flow(&name, row.acked, row.virtual_time));
+        let mut queue = Box::new(self.queue_of_flow(&name, row.acked(), row.virtual_time));
         if !has_tasks {
             queue.reader = Reader::of_empty(self.flow_buffer());
         }
@@ -325,12 +327,24 @@ impl Queue {
         }
     }
 
-    /// How far everything is done, if that is further than was noted. It stays below the virtual time that the machine
-    /// knows, where tasks that are on their way through the log may still come to lie.
-    pub(super) fn ack(&self) -> Option<Level> {
+    /// What is done, if that is more than was noted. It stays below the virtual time that the machine knows, where tasks that are
+    /// on their way through the log may still come to lie.
+    pub(super) fn ack(&self) -> Option<Acked> {
         let known = Level { pass: self.known_time, id: TaskId::first() }.before()?;
-        let level = self.undone_from()?.min(known);
-        (self.acked < Some(level)).then_some(level)
+        let level = self.acked.level.max(Some(self.undone_from()?.min(known)));
+        let gaps = [self.acked.gap, self.gap(known)].into_iter().flatten();
+        let gap = gaps.filter(|gap| Some(gap.to) > level).max_by_key(|gap| gap.passes());
+        let acked = Acked { level, gap };
+        (acked != self.acked).then_some(acked)
+    }
+
+    /// The widest stretch behind A in which nothing undone is known, up to a level.
+    fn gap(&self, up_to: Level) -> Option<Gap> {
+        let mut end = self.reader.read_to()?.min(up_to);
+        if let Some((ready, _)) = self.reader.first() {
+            end = end.min(ready.before()?);
+        }
+        self.reader.widest_gap(end.min(self.undone_of_keys_from(end)?))
     }
 
     /// Nothing undone has a level up to this one, as far as is known.
@@ -340,6 +354,11 @@ impl Queue {
         if let Some(lowest) = self.reader.lowest_undone() {
             level = level.min(lowest.before()?);
         }
+        self.undone_of_keys_from(level)
+    }
+
+    /// Up to this level, or the one that is given, nothing undone is in flows of keys.
+    fn undone_of_keys_from(&self, mut level: Level) -> Option<Level> {
         let keys = self.flows.iter().filter(|(name, _)| !is_tenant(name));
         for (_, flow) in keys.filter(|(_, flow)| flow.queue.has_undone()) {
             level = level.min(flow.queue.undone_from()?);
@@ -360,10 +379,10 @@ impl Queue {
     }
 
     /// What is to be noted of it, which it then counts as noted.
-    pub(super) fn take_ack(&mut self) -> Option<Level> {
-        let level = self.ack()?;
-        (self.acked, self.done) = (Some(level), 0);
-        Some(level)
+    pub(super) fn take_ack(&mut self) -> Acked {
+        let Some(acked) = self.ack() else { return Acked::default() };
+        (self.acked, self.done) = (acked, 0);
+        acked
     }
 }
 

@@ -158,13 +158,21 @@ impl Model {
     pub(super) fn ack(&mut self, it: &Ack) -> Applied {
         let rank = RankName { lane: it.lane, priority: it.priority };
         let of = match &it.tenant {
-            Some(tenant) => self.tenants.get_mut(&(rank, tenant.clone())).map(|it| (it.time, &mut it.acked)),
-            None => self.ranks.get_mut(&rank).map(|row| (row.virtual_time, &mut row.acked)),
+            Some(tenant) => {
+                self.tenants.get_mut(&(rank, tenant.clone())).map(|it| (it.time, &mut it.acked, &mut it.gap))
+            }
+            None => self.ranks.get_mut(&rank).map(|row| (row.virtual_time, &mut row.acked, &mut row.gap)),
         };
-        if let Some((time, acked)) = of
-            && it.level.pass < time
-        {
-            *acked = (*acked).max(Some(it.level));
+        if let Some((time, acked, gap)) = of {
+            if it.level.pass < time {
+                *acked = (*acked).max(Some(it.level));
+            }
+            if it.gap.is_some_and(|gap| gap.to.pass < time) {
+                *gap = it.gap;
+            }
+            if gap.is_some_and(|gap| Some(gap.to) <= *acked) {
+                *gap = None;
+            }
         }
         answered(Outcome::Noted)
     }
@@ -371,6 +379,7 @@ impl Model {
                     let known = KnownTenant {
                         time: tenant.row().virtual_time,
                         acked: tenant.row().acked,
+                        gap: tenant.row().gap,
                         finish: account.finish,
                         waiting: account.waiting,
                     };

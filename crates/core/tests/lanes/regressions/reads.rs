@@ -3,8 +3,9 @@
 use super::order;
 use crate::leader::{ANNA, LANE, Leader};
 use windlass_core::entry::Command;
+use windlass_core::lanes::acks::Acked;
 use windlass_core::lanes::desk::{Buffer, Errand};
-use windlass_core::lanes::levels::Level;
+use windlass_core::lanes::levels::{Level, STRIDE, tenant_of};
 use windlass_core::lanes::reader::{Placed, Read, Reader};
 use windlass_core::lanes::tasks::{NewTask, TaskId};
 
@@ -12,9 +13,9 @@ use windlass_core::lanes::tasks::{NewTask, TaskId};
 fn a_read_that_fails_is_asked_for_again_and_loses_nothing_that_came_meanwhile() {
     let level = |pass, id| Level { pass, id: TaskId::from_u64(id).unwrap() };
     let placed = |pass, id| Placed { level: level(pass, id), key: "a".into(), stride: 1 };
-    let mut reader = Reader::new(None, Buffer { tasks: 4, reload_at: 1 });
+    let mut reader = Reader::new(Acked::default(), Buffer { tasks: 4, reload_at: 1 });
     let read = reader.next_read();
-    assert_eq!(read, Some(Read { above: None, limit: 4 }));
+    assert_eq!(read, Some(Read { above: None, up_to: None, limit: 4 }));
     assert_eq!(reader.next_read(), None, "one at a time");
     reader.place(placed(5, 1));
     reader.give_up_read();
@@ -53,7 +54,7 @@ fn asking_again_while_a_read_is_under_way_or_after_it_failed_gets_nobody_stuck()
     for _ in 0..3 {
         leader.collect_errands();
         let [Errand::Read { queue, read }] = &leader.errands[..] else { panic!("{:?}", leader.errands) };
-        assert_eq!((queue.rank, *read), (rank, Read { above: None, limit: 4 }));
+        assert_eq!((queue.rank, *read), (rank, Read { above: None, up_to: None, limit: 4 }));
         let queue = queue.clone();
         leader.errands.clear();
         for _ in 0..3 {
@@ -126,4 +127,49 @@ fn what_is_done_stays_done_however_often_the_buffer_lets_tasks_go() {
     }
     let left: Vec<TaskId> = added.into_iter().filter(|id| !done.contains(id)).collect();
     assert_eq!(order(&mut leader), left);
+}
+
+/// A task that takes long holds A back; what is done behind it is not walked over by the next leader.
+#[test]
+fn what_is_done_behind_a_task_that_takes_long_is_not_read_again() {
+    for (slow, others) in [("slow", "k"), ("slow", "t/u"), ("t/slow", "t/u")] {
+        let mut leader = Leader::new(64, 16);
+        let pinned = leader.add_of(slow, 1)[0];
+        leader.next_is(pinned);
+        let added: Vec<TaskId> = (0..10).flat_map(|_| leader.add_of(others, 50)).collect();
+        for id in &added[..450] {
+            let held = leader.next_is(*id);
+            leader.complete(held);
+        }
+        leader.reserver.desk_mut().note_all();
+        leader.do_errands();
+        leader.change();
+        leader.now = leader.now.after_ms(1);
+        let of_others = leader.level(added[450]);
+        let (mut order, mut is_left_out) = (Vec::new(), false);
+        loop {
+            while let Some(held) = leader.reserve(1).pop() {
+                order.push(held.id);
+            }
+            leader.collect_errands();
+            if leader.errands.is_empty() {
+                break;
+            }
+            for errand in std::mem::take(&mut leader.errands) {
+                if let Errand::Read { queue, read } = &errand
+                    && queue.of.as_deref() == tenant_of(others)
+                {
+                    let from = Some(Level { pass: of_others.pass - 3 * STRIDE, id: TaskId::first() });
+                    let is_behind = read.above >= from;
+                    assert!(is_behind || read.up_to.is_some(), "{slow}, {others}: {read:?}");
+                    is_left_out |= is_behind;
+                }
+                leader.go_for(errand);
+            }
+            leader.deliver_all();
+        }
+        assert!(is_left_out, "{slow}, {others}: the read goes on behind what is done");
+        let (first, rest): (Vec<TaskId>, Vec<TaskId>) = order.into_iter().partition(|id| *id == pinned);
+        assert_eq!((first, &rest[..]), (vec![pinned], &added[450..]));
+    }
 }
