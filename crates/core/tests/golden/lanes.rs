@@ -11,6 +11,7 @@ use windlass_core::lanes::levels::{LaneNumber, Level, Weight};
 use windlass_core::lanes::limiting::{Limit, LimitLane, Rate, Scope, SetLimit};
 use windlass_core::lanes::listing;
 use windlass_core::lanes::open::SetLane;
+use windlass_core::lanes::ranks::{RankRow, TenantRow};
 use windlass_core::lanes::relevel::{Phase, Relevel, RelevelFrom, Releveled};
 use windlass_core::lanes::settle::{CompleteTasks, PlacedTasks};
 use windlass_core::lanes::tasks::{AddTasks, HandedOut, NewTask, Payload, TaskId};
@@ -57,6 +58,30 @@ fn tasks_that_share_a_row_and_an_order_in_the_making_are_stored_in_these_rows() 
     assert!(again.lanes().all().eq(machine.lanes().all()));
     again.flush();
     assert_eq!(again.tables(), machine.tables(), "opening and flushing changes no row");
+}
+
+#[test]
+fn a_gap_behind_the_ack_level_is_stored_at_the_end_of_the_rows_that_have_that() {
+    let level = |pass, id| Level { pass, id: TaskId::from_u64(id).expect("an id") };
+    let gap = Some(Gap { above: level(7, 8), to: level(9, 10) });
+    let rank = RankRow { virtual_time: 11, acked: Some(level(5, 6)), gap, ..RankRow::default() };
+    let tenant = TenantRow { virtual_time: 11, acked: Some(level(5, 6)), gap };
+    for (found, of_old, expected) in [
+        (encoded(&rank), encoded(&RankRow { gap: None, ..rank }), RANK_WITH_GAP),
+        (encoded(&tenant), encoded(&TenantRow { gap: None, ..tenant }), TENANT_WITH_GAP),
+    ] {
+        assert_eq!(found, expected);
+        let fields = |row: &str| u8::from_str_radix(&row[..2], 16).expect("the head of an array");
+        assert_eq!(fields(&of_old) + 1, fields(expected), "without one the row is as it was before");
+        assert!(expected[2..].starts_with(&of_old[2..]));
+    }
+}
+
+const RANK_WITH_GAP: &str = "8a0b820506f60000000000008282070882090a";
+const TENANT_WITH_GAP: &str = "830b8205068282070882090a";
+
+fn encoded<T: minicbor::Encode<()>>(row: &T) -> String {
+    super::hex(&minicbor::to_vec(row).expect("rows have a form"))
 }
 
 #[test]
