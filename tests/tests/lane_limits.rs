@@ -214,12 +214,14 @@ async fn a_tenant_gets_one_share_however_many_users_it_has_and_its_users_share_t
     let nobody = server.get("/v1/lanes/emails?key=nobody").await.json["busiest"][0].clone();
     assert_eq!((&nobody["key"], &nobody["waiting"]), (&json!("nobody"), &json!(0)));
     assert_eq!(server.get("/v1/lanes/emails?keys=0").await.json["busiest"], json!([]));
-    assert_eq!(server.get("/v1/lanes/emails?keys=1001").await.status, 400);
-    assert_eq!(server.get("/v1/lanes/emails?keys=1&key=a").await.status, 400);
+    assert_eq!(server.get("/v1/lanes/emails?keys=1001").await.status, 422);
+    assert_eq!(server.get("/v1/lanes/emails?keys=1&key=a").await.status, 422);
 
     // A limit of the tenant holds for all its users together; its weight counts at once.
     let limits = json!({"limits": {"named": {"acme/": {"in_flight": 200}}}, "weights": {"beta/": 2}});
     change(&server, "emails", limits).await;
+    let of_beta = server.get("/v1/lanes/emails?key=beta/").await.json["busiest"][0].clone();
+    assert_eq!((&of_beta["weight"], &of_beta["entitled"]), (&json!(2.0), &json!(0.5)), "two of four parts");
     let more = by_key(&reserve_so_many(&server, 90).await);
     assert_eq!((more["beta/u0"], more["gamma"], more.len()), (60, 30, 2));
     server.stop().await;

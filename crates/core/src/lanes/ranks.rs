@@ -314,6 +314,13 @@ impl Rank {
         }
     }
 
+    /// The turns of a tenant are so far apart from now on.
+    pub(super) fn set_tenant_stride(&mut self, name: &str, stride: u32) {
+        if self.shares.get(name).is_some_and(|it| it.waiting > 0) {
+            self.shares.change(self.row.virtual_time, name, |it| it.stride = stride);
+        }
+    }
+
     fn drop_tenants(&mut self) {
         for name in self.shares.take_tenants_forgotten() {
             let Some(mut tenant) = self.tenants.remove(&name) else { continue };

@@ -275,6 +275,16 @@ impl LanesState {
         Charge { pass, stride: 0 }
     }
 
+    /// The weight that a tenant has by its name may be another one now.
+    pub(super) fn reweigh_tenant(&mut self, number: LaneNumber, tenant: &str) {
+        let Some(lane) = self.lanes.get_mut(&number) else { return };
+        let stride = lane.row.tenant_stride(tenant);
+        for (priority, rank) in &mut lane.ranks {
+            rank.set_tenant_stride(tenant, stride);
+            self.changed_ranks.insert(RankName { lane: number, priority: *priority });
+        }
+    }
+
     fn tenant_stride(&self, name: RankName, key: &str) -> u32 {
         let lane = self.lanes.get(&name.lane).expect("a rank belongs to a lane");
         tenant_of(key).map_or(0, |tenant| lane.row.tenant_stride(tenant))

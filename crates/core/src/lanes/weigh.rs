@@ -4,7 +4,7 @@
 //! - A weight counts for every task that gets its level from then on; levels that are given stay until they are asked to
 //!   be given anew (`relevel`). The weight of a tenant counts at once.
 
-use super::levels::Weight;
+use super::levels::{Weight, is_tenant};
 use super::state::LanesState;
 use crate::entry::{Applied, Refusal};
 use crate::limits::{LANE_KEY_BYTES_MAX, LANE_WEIGHTS_MAX};
@@ -30,6 +30,7 @@ pub(crate) fn weigh_keys(state: &mut LanesState, tables: &mut dyn Tables, it: We
     };
     let malformed = |problem: String| Applied::refused(Refusal::Malformed { problem });
     let mut row = lane.row().clone();
+    let tenants: Vec<String> = it.weights.keys().filter(|key| is_tenant(key)).cloned().collect();
     for (key, weight) in it.weights {
         if key.len() > LANE_KEY_BYTES_MAX {
             return malformed(format!("a key has at most {LANE_KEY_BYTES_MAX} bytes"));
@@ -51,5 +52,10 @@ pub(crate) fn weigh_keys(state: &mut LanesState, tables: &mut dyn Tables, it: We
     }
 
     // Nothing below can be refused.
-    state.set_lane(tables, &it.lane, row)
+    let number = row.number;
+    let applied = state.set_lane(tables, &it.lane, row);
+    for tenant in &tenants {
+        state.reweigh_tenant(number, tenant);
+    }
+    applied
 }

@@ -60,7 +60,15 @@ fn a_tenant_gets_what_its_weight_says_and_its_users_what_theirs_say() {
     let by_user = shares(&mut leader, 500, false);
     let [of_x, of_y] = ["t/x", "t/y"].map(|user| by_user[user]);
     assert!((199..=201).contains(&of_x) && (99..=101).contains(&of_y), "{by_user:?}");
+    let told = |leader: &Leader| {
+        let lane = leader.machine.lanes().by_name(LANE).expect("it was created");
+        let (_, rank) = lane.ranks().next().expect("it has tasks");
+        let shares = rank.shares();
+        (shares.get("t/").map(|row| row.weight().as_milli()), shares.weight_milli())
+    };
+    assert_eq!(told(&leader), (Some(3_000), 5_000));
     weigh(&mut leader, "t/", 1_000);
+    assert_eq!(told(&leader), (Some(1_000), 3_000), "what is told of it counts at once, too");
     let by_tenant = shares(&mut leader, 300, true);
     assert!(by_tenant.values().all(|got| (98..=102).contains(got)), "a tenant's weight counts at once");
 }
