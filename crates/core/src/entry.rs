@@ -23,6 +23,9 @@ use crate::lanes::relevel::Relevel;
 use crate::lanes::settle::CompleteTasks;
 use crate::lanes::tasks::AddTasks;
 use crate::lanes::weigh::WeighKeys;
+use crate::limits::{
+    TASKS_DUE_PER_COMMAND_MAX, TASKS_ORDERED_PER_COMMAND_MAX, TASKS_RELEVELED_PER_COMMAND_MAX,
+};
 pub use crate::outcome::{IdRuns, Outcome, Refusal, Settled};
 use crate::time::At;
 use minicbor::bytes::ByteVec;
@@ -198,6 +201,12 @@ impl Command {
     pub fn weight(&self) -> usize {
         match self {
             Command::CompleteTasks(it) => it.len().max(1),
+            Command::AddTasks(it) => it.tasks.len().max(1),
+            Command::Redrive(it) => it.tasks.len().max(1),
+            Command::OrderKeys(_) => TASKS_ORDERED_PER_COMMAND_MAX,
+            // Two rows of each are moved.
+            Command::Relevel(_) => 2 * TASKS_RELEVELED_PER_COMMAND_MAX,
+            Command::ReleaseTasks => TASKS_DUE_PER_COMMAND_MAX,
             _ => 1,
         }
     }

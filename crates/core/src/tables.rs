@@ -79,11 +79,13 @@ pub enum Table {
     TaskGroups = 32,
     /// How many tasks of a group are in it.
     GroupsLeft = 33,
+    /// (lane, priority, key): how far the tasks of a key that get new levels have got them.
+    Relevels = 34,
 }
 
 impl Table {
     /// Every table, in the order of its number.
-    pub const ALL: [Table; 33] = [
+    pub const ALL: [Table; 34] = [
         Table::Meta,
         Table::Submissions,
         Table::Abouts,
@@ -117,6 +119,7 @@ impl Table {
         Table::Garbage,
         Table::TaskGroups,
         Table::GroupsLeft,
+        Table::Relevels,
     ];
 
     /// The table's number as stored.
@@ -165,6 +168,7 @@ impl Table {
             Table::Garbage => "garbage",
             Table::TaskGroups => "task_groups",
             Table::GroupsLeft => "groups_left",
+            Table::Relevels => "relevels",
         }
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 /// 1 Gbit/s must not hold up a heartbeat: 1 MiB takes 8 ms. One command that is larger goes alone.
 pub(crate) const GROUP_BYTES_MAX: usize = 1 << 20;
 
-/// Commands in one group: applying them holds the machine's lock, and 4,096 small ones take a few milliseconds. One that reports
-/// many tasks as done counts as often.
+/// Commands in one group: applying them holds the machine's lock, and 4,096 small ones take a few milliseconds. One that is about
+/// many tasks counts as often.
 pub(crate) const GROUP_COMMANDS_MAX: usize = 4_096;
 
 /// Commands that one caller puts into a group together: a sixteenth of a group, so that others find room beside them.

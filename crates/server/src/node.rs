@@ -6,7 +6,7 @@ use crate::http;
 use crate::http::accept::AcceptOptions;
 use crate::metrics;
 use crate::roles::dispatcher::{Dispatcher, DispatcherHandle, Event, Note};
-use crate::roles::{Roles, clerk, committer, librarian};
+use crate::roles::{Roles, clerk, committer, librarian, releveler};
 use crate::service::Service;
 use crate::threads::{ConsumerThreads, OwnThread};
 use std::collections::BTreeMap;
@@ -129,6 +129,7 @@ impl Node {
             tokio::spawn(ticking),
             tokio::spawn(take_notes(service.clone(), notes)),
             tokio::spawn(clerk::run(service.clone(), errands)),
+            tokio::spawn(releveler::run(service.clone())),
             commit_thread.spawn(committer::run(service.clone(), commits)),
             commit_thread.spawn(librarian::run(service.clone())),
         ];

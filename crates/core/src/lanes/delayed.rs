@@ -34,6 +34,7 @@ pub(super) fn delay(
     task.standing = Standing::Delayed { until };
     let name = RankName { lane: task.lane, priority: task.priority };
     tables.put(Table::DelayedTasks, &key(until, id), Vec::new());
+    state.note_delayed(key(until, id));
     records::put(tables, id, &task);
     state.count(name, |row| row.delayed += 1);
     Effect::TaskDelayed { until }
@@ -41,16 +42,28 @@ pub(super) fn delay(
 
 /// When the first delayed task is due.
 pub fn next_due(tables: &dyn Tables) -> Option<At> {
-    let (key, _) = tables.scan(Table::DelayedTasks, (Bound::Unbounded, Bound::Unbounded), Walk::Up).next()?;
-    Some(At::from_ms(u64::from_be_bytes(key[..8].try_into().expect("a time has 8 bytes"))))
+    first_from(tables, &[0; 16]).map(due_at)
+}
+
+/// The key of the first delayed task from one on.
+fn first_from(tables: &dyn Tables, from: &[u8; 16]) -> Option<[u8; 16]> {
+    let range = (Bound::Included(&from[..]), Bound::Unbounded);
+    let (key, _) = tables.scan(Table::DelayedTasks, range, Walk::Up).next()?;
+    Some(key.try_into().expect("a delayed task's row has its time and its id as key"))
+}
+
+fn due_at(key: [u8; 16]) -> At {
+    At::from_ms(u64::from_be_bytes(key[..8].try_into().expect("a time has 8 bytes")))
 }
 
 /// Gives the tasks that are due their levels, a bounded number at a time.
 pub(crate) fn release(state: &mut LanesState, tables: &mut dyn Tables, at: At) -> Applied {
     let end = at.after_ms(1).as_ms().to_be_bytes();
-    let range = (Bound::Unbounded, Bound::Excluded(&end[..]));
-    let due: Vec<TaskId> = tables
-        .scan(Table::DelayedTasks, range, Walk::Up)
+    let from = state.delayed_from();
+    let is_any = from[..8] < end[..];
+    let range = (Bound::Included(&from[..]), Bound::Excluded(&end[..]));
+    let rows = is_any.then(|| tables.scan(Table::DelayedTasks, range, Walk::Up)).into_iter().flatten();
+    let due: Vec<TaskId> = rows
         .take(TASKS_DUE_PER_COMMAND_MAX)
         .map(|(key, _)| TaskId::from_key(&key[8..]).expect("a delayed task's row ends with its id"))
         .collect();
@@ -67,6 +80,8 @@ pub(crate) fn release(state: &mut LanesState, tables: &mut dyn Tables, at: At) -
         };
         effects.push(place(state, tables, *id, task, charge));
     }
-    effects.extend(next_due(tables).map(|until| Effect::TaskDelayed { until }));
+    let first = first_from(tables, state.delayed_from());
+    state.set_delayed_from(first);
+    effects.extend(first.map(|key| Effect::TaskDelayed { until: due_at(key) }));
     Applied { outcome: Outcome::TasksReleased { tasks: due.len() as u64 }, effects }
 }

@@ -47,5 +47,7 @@ pub(crate) fn redrive(state: &mut LanesState, tables: &mut dyn Tables, it: &Redr
         task.failures = 0;
         effects.push(place(state, tables, *id, task, charge));
     }
+    let first = state.dead_after(tables, number, None).next().map(|it| it.id);
+    state.set_dead_from(number, first);
     Applied { outcome: Outcome::Redriven { tasks: effects.len() as u64 }, effects }
 }

@@ -270,6 +270,7 @@ fn fail_one(
         let dead = DeadRow { reason: it.reason, at };
         tables.put(Table::DeadTasks, &key_of_dead(task.lane, id), rows::encode(&dead));
         records::put(tables, id, &task);
+        state.note_dead(task.lane, id);
         state.count(name, |row| row.dead += 1);
     } else {
         let until = task.retry_at(at);

@@ -9,6 +9,7 @@ use super::groups;
 use super::key_order::KeyOrder;
 use super::levels::{LaneNumber, Level, RankName, Weight, tenant_of};
 use super::limiting::LaneLimits;
+use super::listing::{DeadTask, dead_after};
 use super::places::{PlaceRow, delete_key_level, delete_place, put_key_level, put_place};
 use super::ranks::{Changed, Rank, RankRow, Tenant};
 use super::shares::{KeyRow, Shares};
@@ -89,6 +90,10 @@ pub struct LanesState {
     changed_ranks: BTreeSet<RankName>,
     /// How many tasks are left in the groups that have changed.
     groups_left: BTreeMap<TaskId, u32>,
+    /// No delayed task stands before this key: what was released leaves remains, over which a walk would have to step.
+    delayed_from: [u8; 16],
+    /// The same for the dead tasks of lanes of which that is known, by id.
+    dead_from: BTreeMap<LaneNumber, TaskId>,
 }
 
 /// Where a task is to stand, and how far behind it the next one of its key does.
@@ -328,6 +333,45 @@ impl LanesState {
         self.rank_mut(name).leave(key, level, tenant_cost);
     }
 
+    /// Where a walk along delayed tasks begins.
+    pub(super) const fn delayed_from(&self) -> &[u8; 16] {
+        &self.delayed_from
+    }
+
+    /// The first delayed task, if there is one, stands here.
+    pub(super) fn set_delayed_from(&mut self, first: Option<[u8; 16]>) {
+        self.delayed_from = first.unwrap_or([u8::MAX; 16]);
+    }
+
+    /// A task is delayed.
+    pub(super) fn note_delayed(&mut self, key: [u8; 16]) {
+        self.delayed_from = self.delayed_from.min(key);
+    }
+
+    /// The dead tasks of a lane after one, in the order of their ids.
+    pub fn dead_after<'t>(
+        &self,
+        tables: &'t dyn Tables,
+        lane: LaneNumber,
+        after: Option<TaskId>,
+    ) -> impl Iterator<Item = DeadTask> + use<'t> {
+        let first = self.dead_from.get(&lane);
+        let known = first.and_then(|first| TaskId::from_u64(first.as_u64() - 1));
+        dead_after(tables, lane, after.max(known))
+    }
+
+    /// The first dead task of a lane, if there is one, is this.
+    pub(super) fn set_dead_from(&mut self, lane: LaneNumber, first: Option<TaskId>) {
+        self.dead_from.insert(lane, first.unwrap_or(TaskId::last()));
+    }
+
+    /// A task of a lane is dead.
+    pub(super) fn note_dead(&mut self, lane: LaneNumber, id: TaskId) {
+        if let Some(first) = self.dead_from.get_mut(&lane) {
+            *first = id.min(*first);
+        }
+    }
+
     /// A group has so many tasks.
     pub(super) fn open_group(&mut self, first: TaskId, tasks: u32) {
         self.groups_left.insert(first, tasks);
@@ -387,7 +431,7 @@ fn put_or_delete<T: Encode<()>>(tables: &mut dyn Tables, table: Table, key: &[u8
 }
 
 /// The rank and the key in a row's key.
-fn key_of_row(row_key: &[u8]) -> (RankName, Box<str>) {
+pub(super) fn key_of_row(row_key: &[u8]) -> (RankName, Box<str>) {
     let name = RankName::from_key(row_key).expect("a key's row begins with its rank");
     (name, std::str::from_utf8(&row_key[6..]).expect("a key is text").into())
 }

@@ -3,7 +3,9 @@
 use crate::{BEGIN_MS, bytes, entry, lines_of, tables_of};
 use minicbor::bytes::ByteVec;
 use windlass_core::audit;
-use windlass_core::entry::{Command, Complete, Done, Fail, FailedAttempt, Lead, Outcome, Output, Settled};
+use windlass_core::entry::{
+    Command, Complete, Done, EntryGroup, Fail, FailedAttempt, Lead, Outcome, Output, Settled,
+};
 use windlass_core::ids::{Attempt, ChunkIndex, Epoch, Shard};
 use windlass_core::lanes::acks::{Ack, Gap};
 use windlass_core::lanes::key_order::OrderKeys;
@@ -12,7 +14,7 @@ use windlass_core::lanes::limiting::{Limit, LimitLane, Rate, Scope, SetLimit};
 use windlass_core::lanes::listing;
 use windlass_core::lanes::open::SetLane;
 use windlass_core::lanes::ranks::{RankRow, TenantRow};
-use windlass_core::lanes::relevel::{Phase, Relevel, RelevelFrom, Releveled};
+use windlass_core::lanes::relevel::{Phase, Relevel, RelevelFrom, Releveled, UnderWay};
 use windlass_core::lanes::settle::{CompleteTasks, PlacedTasks};
 use windlass_core::lanes::tasks::{AddTasks, HandedOut, NewTask, Payload, TaskId};
 use windlass_core::lanes::weigh::WeighKeys;
@@ -27,7 +29,8 @@ fn lanes_are_stored_in_these_rows_and_a_machine_opens_them_again() {
     let of_lanes = |line: &&str| TABLES.iter().any(|table| line.starts_with(&format!("{} ", table.name())));
     let lines = lines_of(&machine);
     let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
-    for table in TABLES.into_iter().filter(|table| ![Table::TaskGroups, Table::GroupsLeft].contains(table)) {
+    let apart = [Table::TaskGroups, Table::GroupsLeft, Table::Relevels];
+    for table in TABLES.into_iter().filter(|table| !apart.contains(table)) {
         let is_there = lines.iter().any(|line| line.starts_with(&format!("{} ", table.name())));
         assert!(is_there, "the script writes to {}", table.name());
     }
@@ -75,6 +78,29 @@ fn a_gap_behind_the_ack_level_is_stored_at_the_end_of_the_rows_that_have_that() 
         assert_eq!(fields(&of_old) + 1, fields(expected), "without one the row is as it was before");
         assert!(expected[2..].starts_with(&of_old[2..]));
     }
+}
+
+#[test]
+fn how_far_a_keys_tasks_have_got_new_levels_is_stored_in_these_rows() {
+    let level = Some(Level { pass: 7, id: TaskId::from_u64(8).expect("an id") });
+    let phases = [
+        (Phase::Count { first: 1 << 20, tasks: 8 }, None, "82818200821a001000000818ff"),
+        (Phase::Apart { next: 9 }, level, "82828201810982070818ff"),
+        (Phase::Together { last: None }, level, "828282028082070818ff"),
+        (Phase::Together { last: Some(9) }, level, "82828202810982070818ff"),
+    ];
+    for (phase, level, expected) in phases {
+        let row = UnderWay { from: RelevelFrom { phase, level }, stride: 255 };
+        assert_eq!(encoded(&row), expected);
+        let bytes = super::bytes(expected);
+        assert_eq!(minicbor::decode::<UnderWay>(&bytes).expect("it is one"), row);
+    }
+}
+
+#[test]
+fn a_relevel_that_says_itself_how_far_it_is_reads_as_one_that_does_not() {
+    let decode = |hex: &str| EntryGroup::from_bytes(&super::bytes(hex)).expect("a group of old");
+    assert_eq!(decode(super::RELEVEL_OF_OLD), decode(super::RELEVEL));
 }
 
 const RANK_WITH_GAP: &str = "8a0b820506f60000000000008282070882090a";
@@ -199,12 +225,11 @@ pub(crate) fn full_limit_lane() -> Command {
     Command::LimitLane(LimitLane { lane: "mail".into(), set })
 }
 
-pub(crate) fn full_relevel(level: Level) -> Relevel {
+pub(crate) fn full_relevel() -> Relevel {
     Relevel {
         lane: "mail".into(),
         priority: 3,
         key: "acme".into(),
-        from: Some(RelevelFrom { phase: Phase::Together { last: Some(9) }, level: Some(level) }),
         handed_out: vec![HandedOut { priority: 3, pass: 4, tenant: None }],
     }
 }
@@ -304,7 +329,7 @@ fn scripted_groups() -> Machine<MemoryTables> {
     machine
 }
 
-pub(crate) const TABLES: [Table; 12] = [
+pub(crate) const TABLES: [Table; 13] = [
     Table::Lanes,
     Table::Ranks,
     Table::LaneKeys,
@@ -317,6 +342,7 @@ pub(crate) const TABLES: [Table; 12] = [
     Table::Tenants,
     Table::TaskGroups,
     Table::GroupsLeft,
+    Table::Relevels,
 ];
 
 const GROUP_TABLES: [Table; 6] =

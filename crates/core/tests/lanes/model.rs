@@ -13,6 +13,7 @@ use windlass_core::lanes::limiting::LaneLimits;
 use windlass_core::lanes::open::SetLane;
 use windlass_core::lanes::ranks::RankRow;
 use windlass_core::lanes::redrive::Redrive;
+use windlass_core::lanes::relevel::UnderWay;
 use windlass_core::lanes::state::{LaneRow, LanesState};
 use windlass_core::lanes::tasks::{AddTasks, NewTask, Standing, TaskId};
 use windlass_core::lanes::weigh::WeighKeys;
@@ -60,6 +61,7 @@ pub(crate) struct Model {
     pub(crate) tasks: BTreeMap<TaskId, Known>,
     ranks: BTreeMap<RankName, RankRow>,
     finishes: BTreeMap<(RankName, String), u64>,
+    relevels: BTreeMap<(RankName, String), UnderWay>,
     tenants: BTreeMap<(RankName, String), KnownTenant>,
     replies: BTreeMap<String, (String, Vec<NewTask>, Outcome)>,
     /// The newest token of each sender of an add without a key.

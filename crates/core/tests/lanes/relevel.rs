@@ -9,18 +9,20 @@ use windlass_core::lanes::acks::levels_above;
 use windlass_core::lanes::levels::QueueName;
 use windlass_core::lanes::relevel::{Relevel, RelevelFrom, Releveled};
 use windlass_core::lanes::tasks::TaskId;
+use windlass_core::lanes::weigh::WeighKeys;
 use windlass_core::limits::TASKS_RELEVELED_PER_COMMAND_MAX;
 use windlass_core::seeded::Seeded;
-use windlass_core::tables::Walk;
+use windlass_core::tables::{Table, Walk};
 
-fn relevel(leader: &mut Leader, key: &str, from: Option<RelevelFrom>) -> Outcome {
+fn relevel(leader: &mut Leader, key: &str) -> Outcome {
     let handed_out = leader.reserver.desk().handed_out(LANE, [(0, key)]);
-    let relevel = Relevel { lane: LANE.into(), priority: 0, key: key.into(), from, handed_out };
+    let relevel = Relevel { lane: LANE.into(), priority: 0, key: key.into(), handed_out };
     leader.apply_ordered(Command::Relevel(relevel))
 }
 
-fn step(leader: &mut Leader, key: &str, from: Option<RelevelFrom>) -> Option<RelevelFrom> {
-    match relevel(leader, key, from) {
+/// Does a step; gives where the next one goes on.
+fn step(leader: &mut Leader, key: &str) -> Option<RelevelFrom> {
+    match relevel(leader, key) {
         Outcome::Releveled(Releveled { tasks, next }) => {
             assert!(tasks <= TASKS_RELEVELED_PER_COMMAND_MAX as u64, "a step is bounded");
             next
@@ -31,13 +33,11 @@ fn step(leader: &mut Leader, key: &str, from: Option<RelevelFrom>) -> Option<Rel
 
 /// How many steps it took.
 fn relevel_all(leader: &mut Leader, key: &str) -> usize {
-    let (mut from, mut steps) = (None, 0);
-    loop {
-        (from, steps) = (step(leader, key, from), steps + 1);
-        if from.is_none() {
-            return steps;
-        }
+    let mut steps = 1;
+    while step(leader, key).is_some() {
+        steps += 1;
     }
+    steps
 }
 
 fn in_order(leader: &Leader, key: &str) -> Vec<TaskId> {
@@ -113,11 +113,11 @@ fn only_a_key_with_a_weight_by_its_name_gets_other_levels() {
     leader.add_of("t/x", 2);
     weigh(&mut leader, "t/", 2_000);
     for key in ["t/x", "t/"] {
-        let outcome = relevel(&mut leader, key, None);
+        let outcome = relevel(&mut leader, key);
         assert!(matches!(outcome, Outcome::Refused(Refusal::Malformed { .. })), "{key}: {outcome:?}");
     }
     weigh(&mut leader, "t/y", 2_000);
-    assert_eq!(step(&mut leader, "t/y", None), None, "there is nothing to move");
+    assert_eq!(step(&mut leader, "t/y"), None, "there is nothing to move");
 }
 
 /// Two keys of very many tasks, one of them limited, while everything else goes on.
@@ -132,7 +132,6 @@ fn a_keys_tasks_go_out_in_order_while_they_get_other_levels() {
         let keys = [["a", "b"], ["t/x", "t/y"], ["a", "t/x"]][usize::try_from(chance.below(3)).unwrap()];
         keys.iter().for_each(|key| drop(leader.add_of(key, 900)));
         let mut last: [Option<TaskId>; 2] = [None; 2];
-        let mut from: [Option<RelevelFrom>; 2] = [None; 2];
         let mut held: Vec<Held> = Vec::new();
         for _ in 0..300 {
             let nth = usize::try_from(chance.below(2)).unwrap();
@@ -142,7 +141,7 @@ fn a_keys_tasks_go_out_in_order_while_they_get_other_levels() {
                 }
                 1..4 => {
                     if leader.machine.lanes().by_name(LANE).unwrap().row().weight_of(keys[nth]).is_some() {
-                        from[nth] = step(&mut leader, keys[nth], from[nth]);
+                        step(&mut leader, keys[nth]);
                         assert!(in_order(&leader, keys[nth]).is_sorted(), "also between two steps");
                     }
                 }
@@ -173,4 +172,94 @@ fn a_keys_tasks_go_out_in_order_while_they_get_other_levels() {
         }
         leader.audit();
     });
+}
+
+#[test]
+fn what_goes_out_while_a_weight_is_lowered_is_paid_for_by_the_levels_of_before() {
+    for keys in [["a", "b"], ["t/x", "t/y"]] {
+        let mut leader = Leader::new(32, 8);
+        leader.is_audited = false;
+        for key in keys {
+            (0..2).for_each(|_| drop(leader.add_of(key, 600)));
+        }
+        weigh(&mut leader, keys[0], 100);
+        while step(&mut leader, keys[0]).is_some() {
+            let got = shares(&mut leader, 80, false);
+            assert!(got.get(keys[0]).is_none_or(|of_it| *of_it <= 41), "{got:?}");
+        }
+        leader.add_of(keys[1], 400);
+        let got = shares(&mut leader, 110, false);
+        assert!(got[keys[0]].abs_diff(10) <= 1, "one in eleven, from now on: {got:?}");
+        leader.audit();
+    }
+}
+
+#[test]
+fn a_run_with_another_weight_begins_anew_and_those_who_ask_at_once_share_it() {
+    let mut leader = Leader::new(32, 8);
+    leader.is_audited = false;
+    leader.add_of("a", 1_000);
+    leader.add_of("a", 1);
+    weigh(&mut leader, "a", 100);
+    step(&mut leader, "a");
+    step(&mut leader, "a");
+    assert_eq!(leader.rows(Table::Relevels), 1);
+    weigh(&mut leader, "a", 1_400);
+    let first = relevel_all(&mut leader, "a");
+    assert!(in_order(&leader, "a").is_sorted());
+    assert_eq!(leader.rows(Table::Relevels), 0, "it is over");
+    weigh(&mut leader, "a", 200);
+    step(&mut leader, "a");
+    leader.change();
+    assert_eq!(
+        relevel_all(&mut leader, "a"),
+        first - 1,
+        "the next leader goes on where the one before stopped"
+    );
+    assert!(in_order(&leader, "a").is_sorted());
+
+    // Nobody is to be left in the middle because a weight was taken away.
+    weigh(&mut leader, "a", 5_000);
+    step(&mut leader, "a");
+    let unset = Command::WeighKeys(WeighKeys { lane: LANE.into(), weights: [("a".to_owned(), None)].into() });
+    assert_eq!(leader.apply(unset).outcome, Outcome::LaneSet);
+    relevel_all(&mut leader, "a");
+    assert!(matches!(relevel(&mut leader, "a"), Outcome::Refused(Refusal::Malformed { .. })));
+    leader.audit();
+}
+
+#[test]
+fn nothing_of_a_key_goes_out_while_its_levels_are_on_their_way() {
+    for key in ["a", "t/x"] {
+        let mut leader = Leader::new(32, 8);
+        let other = if key == "a" { "b" } else { "t/y" };
+        leader.add_of(key, 60);
+        leader.add_of(other, 60);
+        let held: Vec<Held> = (0..40).map(|_| leader.next().expect("there is enough")).collect();
+        weigh(&mut leader, key, 1);
+        let rank = leader.rank(0);
+        loop {
+            let handed_out = leader.reserver.desk().handed_out(LANE, [(0, key)]);
+            leader.reserver.desk_mut().hold_back(rank, key);
+            while let Some(out) = leader.next() {
+                assert_eq!(leader.key(out.id), other, "it may be moved");
+                leader.complete(out);
+            }
+            let relevel = Relevel { lane: LANE.into(), priority: 0, key: key.into(), handed_out };
+            let outcome = leader.apply_ordered(Command::Relevel(relevel));
+            leader.reserver.desk_mut().go_on(rank, key);
+            match outcome {
+                Outcome::Releveled(Releveled { next: Some(_), .. }) => {}
+                Outcome::Releveled(Releveled { next: None, .. }) => break,
+                other => panic!("it is done, not answered with {other:?}"),
+            }
+        }
+        for held in held {
+            leader.complete(held);
+        }
+        leader.add_of(other, 5);
+        let newcomer = leader.add_of(if key == "a" { "c" } else { "t/z" }, 1)[0];
+        let next: Vec<TaskId> = (0..3).map(|_| leader.next().expect("there is enough").id).collect();
+        assert!(next.contains(&newcomer), "a newcomer waits for two others at most");
+    }
 }

@@ -1,33 +1,18 @@
-//! Weights and limits of lanes and keys, and levels that are given anew.
+//! Weights and limits of lanes and keys.
 
 use super::Service;
 use super::batch::unexpected;
-use super::lanes::{invalid, unknown_lane};
+use super::lanes::invalid;
 use super::problem_of_refusal;
-use crate::limits::{ORDER_KEYS_STEPS_PER_REQUEST, RELEVEL_STEPS_PER_REQUEST};
-use minicbor::{Decode, Encode};
-use windlass_api::lanes::{
-    LaneChangeRequest, LaneDetails, LaneLimitsChange, LaneQuery, LimitInfo, RelevelRequest, RelevelResponse,
-};
+use crate::limits::ORDER_KEYS_STEPS_PER_REQUEST;
+use windlass_api::lanes::{LaneChangeRequest, LaneDetails, LaneLimitsChange, LaneQuery, LimitInfo};
 use windlass_api::problem::{Problem, ProblemCode};
 use windlass_core::entry::{Command, Outcome, Refusal};
 use windlass_core::lanes::key_order::OrderKeys;
-use windlass_core::lanes::levels::{Weight, is_tenant};
+use windlass_core::lanes::levels::Weight;
 use windlass_core::lanes::limiting::{Limit, LimitLane, Rate, Scope, SetLimit};
-use windlass_core::lanes::relevel::{Relevel, RelevelFrom, Releveled};
 use windlass_core::lanes::weigh::WeighKeys;
 use windlass_core::limits::TASKS_ORDERED_PER_COMMAND_MAX;
-
-/// Where a request to relevel goes on.
-#[derive(Debug, Clone, Encode, Decode)]
-struct Cursor {
-    #[n(0)]
-    priority: u8,
-    #[n(1)]
-    key: String,
-    #[n(2)]
-    from: Option<RelevelFrom>,
-}
 
 impl Service {
     /// Sets weights and limits of a lane and its keys.
@@ -68,7 +53,7 @@ impl Service {
 
     /// Puts the tasks that wait in a lane in order key by key, as far as one request goes; if that is not to the end, it is a problem.
     /// What is done stays done.
-    async fn order_keys(&self, lane: &str) -> Result<(), Problem> {
+    pub(super) async fn order_keys(&self, lane: &str) -> Result<(), Problem> {
         let tasks_max = u32::try_from(TASKS_ORDERED_PER_COMMAND_MAX).unwrap_or(u32::MAX);
         for _ in 0..ORDER_KEYS_STEPS_PER_REQUEST {
             let step = OrderKeys { lane: lane.to_owned(), tasks_max };
@@ -79,77 +64,6 @@ impl Service {
             }
         }
         Err(problem_of_refusal(&Refusal::KeysUnordered { lane: lane.to_owned() }))
-    }
-
-    /// Gives waiting tasks of keys new levels by the weights of their names, some at a time.
-    pub async fn relevel(&self, lane: &str, request: RelevelRequest) -> Result<RelevelResponse, Problem> {
-        let mut to_do = self.keys_to_relevel(lane, &request)?;
-        let mut tasks = 0;
-        for _ in 0..RELEVEL_STEPS_PER_REQUEST {
-            let Some(Cursor { priority, key, from }) = to_do.pop() else { break };
-            let stamp = [(priority, key.as_str())];
-            let handed_out = self.dispatcher().look_at_lanes(|desk, _| desk.handed_out(lane, stamp));
-            let handed_out = handed_out.unwrap_or_default();
-            let step = Relevel { lane: lane.to_owned(), priority, key: key.clone(), from, handed_out };
-            let Releveled { tasks: moved, next } = match self.propose(Command::Relevel(step)).await {
-                Ok(Outcome::Releveled(releveled)) => releveled,
-                Ok(other) => return Err(unexpected(&other)),
-                Err(problem) if problem.code == ProblemCode::LaneKeysUnordered => {
-                    to_do.push(Cursor { priority, key, from });
-                    match self.order_keys(lane).await {
-                        Err(problem) if problem.code == ProblemCode::LaneKeysUnordered => break,
-                        ordered => ordered?,
-                    }
-                    continue;
-                }
-                Err(problem) => return Err(problem),
-            };
-            tasks += moved;
-            to_do.extend(next.map(|from| Cursor { priority, key, from: Some(from) }));
-        }
-        Ok(RelevelResponse { tasks, next: to_do.last().map(Cursor::text) })
-    }
-
-    /// The keys that are still to be done, the next one last.
-    fn keys_to_relevel(&self, lane: &str, request: &RelevelRequest) -> Result<Vec<Cursor>, Problem> {
-        let known = self.order().read(|machine| {
-            let lane = machine.lanes().by_name(lane)?;
-            let priorities: Vec<u8> = lane.ranks().map(|(priority, _)| priority).collect();
-            Some((priorities, lane.row().weights.keys().cloned().collect::<Vec<_>>()))
-        });
-        let (priorities, weighed) = known.ok_or_else(|| unknown_lane(lane))?;
-        let keys = if request.keys.is_empty() { weighed } else { request.keys.clone() };
-        // The weight of a tenant counts at once.
-        let mut keys: Vec<String> = keys.into_iter().filter(|key| !is_tenant(key)).collect();
-        keys.sort_unstable();
-        let of_key = |key: &String| {
-            priorities
-                .iter()
-                .map(|priority| Cursor { priority: *priority, key: key.clone(), from: None })
-                .collect::<Vec<_>>()
-        };
-        let mut all: Vec<Cursor> = keys.iter().flat_map(of_key).collect();
-        if let Some(text) = &request.cursor {
-            let problem = || invalid("`cursor` is the `next` of an answer before".to_owned());
-            let cursor = Cursor::from_text(text).ok_or_else(problem)?;
-            all.retain(|it| (&it.key, it.priority) > (&cursor.key, cursor.priority));
-            all.insert(0, cursor);
-        }
-        all.reverse();
-        Ok(all)
-    }
-}
-
-impl Cursor {
-    fn text(&self) -> String {
-        let bytes = minicbor::to_vec(self).expect("encoding into memory does not fail");
-        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-    }
-
-    fn from_text(text: &str) -> Option<Cursor> {
-        let pairs = text.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).ok());
-        let bytes = pairs.map(|pair| u8::from_str_radix(pair?, 16).ok()).collect::<Option<Vec<u8>>>()?;
-        minicbor::decode(&bytes).ok()
     }
 }
 
@@ -172,19 +86,4 @@ fn limit_to_set(limit: LimitInfo) -> Result<Limit, String> {
         (None, None) => None,
     };
     Ok(Limit { in_flight: limit.in_flight, rate })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_cursor_is_read_back_and_nonsense_is_none() {
-        let cursor = Cursor { priority: 3, key: "acme/bob".into(), from: None };
-        let again = Cursor::from_text(&cursor.text()).expect("it is one");
-        assert_eq!((again.priority, again.key), (3, "acme/bob".into()));
-        for text in ["", "zz", "f", "ffff", "é", &cursor.text()[2..]] {
-            assert!(Cursor::from_text(text).is_none(), "{text}");
-        }
-    }
 }

@@ -13,6 +13,7 @@ pub mod explain;
 mod lane_change;
 mod lane_keys;
 mod lane_look;
+pub(crate) mod lane_relevel;
 mod lane_task;
 pub mod lanes;
 mod outputs;

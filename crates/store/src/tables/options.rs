@@ -56,6 +56,7 @@ pub(crate) fn options_of(table: Table) -> KeyspaceCreateOptions {
         | Table::Lanes
         | Table::Ranks
         | Table::LaneKeys
+        | Table::Relevels
         | Table::Tenants
         | Table::Branches
         | Table::Commits

@@ -21,7 +21,9 @@ use crate::lanes::usage::Usage;
 use crate::limits::{LANE_ACK_EVERY_TASKS, LANE_BUFFER_TASKS, LANE_RELOAD_AT};
 use crate::time::At;
 pub use looks::RankSeen;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// How many ready tasks of a rank are kept in memory, and at how few more are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +50,8 @@ pub struct Desk {
     out: BTreeMap<TaskId, Place>,
     /// Tasks that came back from whoever had them, and are not charged again.
     came_back: BTreeSet<TaskId>,
+    /// Keys whose tasks are just being given other levels, and how often: none of those goes out meanwhile.
+    moving: BTreeMap<(RankName, Arc<str>), u32>,
     woken: BTreeSet<LaneNumber>,
     /// Queues of which more may have to be read.
     stirred: BTreeSet<QueueName>,
@@ -71,6 +75,7 @@ impl Default for Desk {
             numbers: BTreeMap::new(),
             out: BTreeMap::new(),
             came_back: BTreeSet::new(),
+            moving: BTreeMap::new(),
             woken: BTreeSet::new(),
             stirred: BTreeSet::new(),
             advanced: BTreeSet::new(),
@@ -181,6 +186,7 @@ impl Desk {
             meters: &mut lane.meters,
             is_out: &is_out,
             is_charged: &is_charged,
+            moving: &self.moving,
             last_id: self.last_id,
             stirred: &mut self.stirred,
             worst_lag: &mut lane.worst_lag,
@@ -246,6 +252,23 @@ impl Desk {
         let Some(queue) = self.queue_mut(rank) else { return };
         queue.put_back(&key, id, last_id);
         self.stir(&QueueName::of_rank(rank));
+    }
+
+    /// Tasks of a key are about to get other levels: until that is over, its next one is not known, and whoever comes to it waits. So
+    /// none goes out while it may be moved.
+    pub fn hold_back(&mut self, name: RankName, key: &str) {
+        *self.moving.entry((name, key.into())).or_insert(0) += 1;
+    }
+
+    /// They have got them.
+    pub fn go_on(&mut self, name: RankName, key: &str) {
+        if let Entry::Occupied(mut times) = self.moving.entry((name, key.into())) {
+            *times.get_mut() -= 1;
+            if *times.get() == 0 {
+                times.remove();
+            }
+        }
+        self.woken.insert(name.lane);
     }
 
     /// A consumer still works on a task of an earlier leader; `name` and `placed` are what its row says.

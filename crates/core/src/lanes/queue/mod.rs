@@ -39,12 +39,20 @@ pub(super) struct Picking<'a> {
     pub(super) is_out: &'a dyn Fn(TaskId) -> bool,
     /// Whether a task was handed out before, and charged then.
     pub(super) is_charged: &'a dyn Fn(TaskId) -> bool,
+    /// Keys of which nothing may go just now.
+    pub(super) moving: &'a BTreeMap<(RankName, Arc<str>), u32>,
     /// No task that comes later has an id below this one.
     pub(super) last_id: TaskId,
     /// Queues of which more may have to be read.
     pub(super) stirred: &'a mut BTreeSet<QueueName>,
     /// How far behind the virtual time a task was handed out, in its strides.
     pub(super) worst_lag: &'a mut f64,
+}
+
+impl Picking<'_> {
+    fn is_moving(&self, rank: RankName, key: &Arc<str>) -> bool {
+        !self.moving.is_empty() && self.moving.contains_key(&(rank, key.clone()))
+    }
 }
 
 /// See the file's head.
@@ -215,6 +223,7 @@ impl Queue {
                         self.set_apart(&key, level, it);
                         it.meters.wait_for(Some(key), block);
                     }
+                    None if it.is_moving(self.rank(), &key) => return Next::BeingRead,
                     None => {
                         let mut placed = self.reader.hand_out().expect("it is the first");
                         if (it.is_charged)(level.id) {
@@ -232,6 +241,9 @@ impl Queue {
                         self.park(&name);
                         it.meters.wait_for(Some(name), block);
                         continue;
+                    }
+                    if it.is_moving(self.rank(), &name) {
+                        return Next::BeingRead;
                     }
                     if self.catch_up(level, &name, it) {
                         continue;

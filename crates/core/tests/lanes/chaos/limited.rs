@@ -16,7 +16,7 @@ use windlass_core::lanes::desk::Errand;
 use windlass_core::lanes::key_order::OrderKeys;
 use windlass_core::lanes::levels::{LaneNumber, RankName, Weight, tenant_of};
 use windlass_core::lanes::limiting::{LaneLimits, Limit, LimitLane, Rate, Scope, SetLimit};
-use windlass_core::lanes::relevel::{Relevel, RelevelFrom};
+use windlass_core::lanes::relevel::Relevel;
 use windlass_core::lanes::tasks::{Standing, TaskId};
 use windlass_core::time::At;
 
@@ -31,7 +31,6 @@ pub(super) struct Limited {
     limits: BTreeMap<LaneNumber, LaneLimits>,
     rates: BTreeMap<Name, Rated>,
     is_held: bool,
-    relevels: BTreeMap<(String, String, u8), Option<RelevelFrom>>,
     last_in_order: BTreeMap<(RankName, String), TaskId>,
     was_out: BTreeSet<TaskId>,
 }
@@ -195,14 +194,9 @@ impl Chaos {
             let weigh = windlass_core::lanes::weigh::WeighKeys { lane: lane.into(), weights };
             self.apply(Command::WeighKeys(weigh));
         }
-        let name = (lane.to_owned(), key.to_owned(), priority);
-        let from = self.limits.as_mut().and_then(|it| it.relevels.remove(&name)).flatten();
         let handed_out = self.leader.reserver.desk().handed_out(lane, [(priority, key)]);
-        let relevel = Relevel { lane: lane.into(), priority, key: key.into(), from, handed_out };
-        if let Outcome::Releveled(releveled) = self.apply_if_ordered(Command::Relevel(relevel)) {
-            let it = self.limits.as_mut().expect("there are limits");
-            it.relevels.insert(name, releveled.next);
-        }
+        let relevel = Relevel { lane: lane.into(), priority, key: key.into(), handed_out };
+        self.apply_if_ordered(Command::Relevel(relevel));
     }
 
     /// Follows what the leader has heard of limits.

@@ -12,7 +12,7 @@ use windlass_core::lanes::key_order::{KeyOrder, Making, OrderKeys};
 use windlass_core::lanes::levels::{Level, RankName, is_tenant};
 use windlass_core::lanes::limiting::{LimitLane, Scope, SetLimit};
 use windlass_core::lanes::ranks::RankRow;
-use windlass_core::lanes::relevel::{Phase, Relevel, RelevelFrom, Releveled};
+use windlass_core::lanes::relevel::{Phase, Relevel, RelevelFrom, Releveled, UnderWay};
 use windlass_core::lanes::state::{LaneRow, LanesState};
 use windlass_core::lanes::tasks::{HandedOut, Standing, TaskId};
 use windlass_core::limits::{TASKS_COUNTED_PER_COMMAND_MAX, TASKS_RELEVELED_PER_COMMAND_MAX};
@@ -251,33 +251,40 @@ impl Model {
         let Some(lane) = self.lanes.get(&it.lane) else {
             return Applied::refused(Refusal::LaneUnknown { lane: it.lane.clone() });
         };
+        let rank = RankName { lane: lane.row.number, priority: it.priority };
+        let run = (rank, it.key.clone());
+        let under_way = self.relevels.get(&run).copied();
         let weight = lane.row.weights.get(&it.key).filter(|_| !is_tenant(&it.key));
-        let Some(stride) = weight.map(|weight| weight.stride()) else {
+        let Some(stride) = weight.map(|weight| weight.stride()).or(under_way.map(|it| it.stride)) else {
             let problem =
                 format!("key `{}` has no weight by its name; set one first, or name another key", it.key);
             return Applied::refused(Refusal::Malformed { problem });
         };
-        let rank = RankName { lane: lane.row.number, priority: it.priority };
         if self.is_unordered(&lane.row) && !self.levels_of(rank, &it.key).is_empty() {
             return Applied::refused(Refusal::KeysUnordered { lane: it.lane.clone() });
         }
         it.handed_out.iter().for_each(|handed_out| self.hear(rank, handed_out));
         let levels = self.levels_of(rank, &it.key);
         let done = |tasks, next| Outcome::Releveled(Releveled { tasks, next });
+        self.relevels.remove(&run);
         if levels.is_empty() {
             return answered(done(0, None));
         }
         let lowest = self.time_of(rank, &it.key);
         let start = Level { pass: lowest, id: TaskId::last() };
-        let from = it
-            .from
-            .unwrap_or(RelevelFrom { phase: Phase::Count { first: lowest, tasks: 0 }, level: Some(start) });
+        let from = under_way.filter(|it| it.stride == stride).map_or(
+            RelevelFrom { phase: Phase::Count { first: lowest, tasks: 0 }, level: Some(start) },
+            |it| it.from,
+        );
         let stand = Stand { rank, key: &it.key, stride, lowest };
         let (effects, next) = match from.phase {
             Phase::Count { first, tasks } => (Vec::new(), self.count(&stand, from, first, tasks, levels)),
             Phase::Apart { next } => self.move_apart(&stand, from, next, levels),
             Phase::Together { last } => self.move_together(&stand, from, last, levels),
         };
+        if let Some(from) = next {
+            self.relevels.insert(run, UnderWay { from, stride });
+        }
         Applied { outcome: done(effects.len() as u64, next), effects }
     }
 
@@ -307,10 +314,9 @@ impl Model {
         next: u64,
         mut levels: Vec<Level>,
     ) -> (Vec<Effect>, Option<RelevelFrom>) {
-        levels.retain(|level| from.level.is_none_or(|from| *level < from));
+        levels.retain(|level| from.level.is_none_or(|from| *level < from) && level.pass > it.lowest);
         levels.reverse();
         levels.truncate(TASKS_RELEVELED_PER_COMMAND_MAX);
-        levels.retain(|level| level.pass > it.lowest);
         let is_last = levels.len() < TASKS_RELEVELED_PER_COMMAND_MAX;
         let last = levels.last().copied();
         levels.retain(|level| self.known(level.id).stride > 0);
@@ -341,7 +347,7 @@ impl Model {
         let mut effects = Vec::new();
         for level in &levels {
             if self.known(level.id).stride > 0 {
-                let behind = last.map_or(level.pass, |last| (last + u64::from(it.stride)).max(it.lowest));
+                let behind = (last.unwrap_or(it.lowest) + u64::from(it.stride)).max(it.lowest);
                 let pass = behind.min(level.pass);
                 effects.extend(self.shift(it.rank, it.key, *level, pass, it.stride));
                 last = if level.pass > it.lowest { Some(pass) } else { last };

@@ -3,7 +3,7 @@
 //! The Dispatcher answers in microseconds, so whoever has an event handles it there and then, under a lock: a reserve that
 //! finds work costs no change of task or thread. Time is the Ticker's: it sleeps until something is due.
 
-use super::{Ask, Dispatcher, Event, ToSession};
+use super::{Ask, Dispatcher, Event, HeldBack, ToSession};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -50,6 +50,16 @@ impl DispatcherHandle {
         let dispatcher = self.lock();
         let now = dispatcher.clock.now();
         dispatcher.reserver.as_ref().map(|reserver| look(reserver.desk(), now))
+    }
+
+    /// Holds back the tasks of a key, which are about to get other levels; nothing is held while this node does not lead.
+    pub fn hold_back(&self, lane: &str, priority: u8, key: &str) -> Option<HeldBack> {
+        self.lock().hold_back(lane, priority, key)
+    }
+
+    /// Lets them go again.
+    pub fn go_on(&self, held_back: &HeldBack) {
+        self.enter(|dispatcher, now| dispatcher.go_on(held_back, now));
     }
 
     /// Until when hard limits let nothing out, at the latest, for what consumers of an earlier leader may still work on.

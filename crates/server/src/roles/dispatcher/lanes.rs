@@ -6,8 +6,9 @@ use windlass_core::batch::reserver::{SessionId, Standing};
 use windlass_core::batch::strategy::Strategy;
 use windlass_core::ids::Epoch;
 use windlass_core::lanes::desk::Errand;
-use windlass_core::lanes::levels::QueueName;
+use windlass_core::lanes::levels::{QueueName, RankName};
 use windlass_core::lanes::reader::Placed;
+use windlass_core::lanes::tasks::HandedOut;
 use windlass_core::limits::LANE_ACK_EVERY_MS;
 use windlass_core::time::At;
 
@@ -18,6 +19,16 @@ pub enum LaneErrand {
     OfRank(Epoch, Errand),
     /// Delayed tasks are due.
     Release,
+}
+
+/// A key of which nothing goes out.
+#[derive(Debug)]
+pub struct HeldBack {
+    epoch: Epoch,
+    rank: RankName,
+    key: String,
+    /// What had gone out when that began.
+    pub handed_out: Vec<HandedOut>,
 }
 
 impl Dispatcher {
@@ -64,6 +75,27 @@ impl Dispatcher {
     pub(super) fn take_in_tasks(&mut self, queue: &QueueName, rows: Vec<Placed>, is_end: bool, now: At) {
         let Some(reserver) = &mut self.reserver else { return };
         reserver.take_in_tasks(queue, rows, is_end);
+        self.serve_waiting(now);
+        self.answer_impatient(now);
+    }
+
+    /// Nothing of a key goes out until [`Dispatcher::go_on`]; says what has gone out before.
+    pub(super) fn hold_back(&mut self, lane: &str, priority: u8, key: &str) -> Option<HeldBack> {
+        let reserver = self.reserver.as_mut()?;
+        let epoch = reserver.epoch();
+        let desk = reserver.desk_mut();
+        let rank = RankName { lane: desk.lane(lane)?, priority };
+        let handed_out = desk.handed_out(lane, [(priority, key)]);
+        desk.hold_back(rank, key);
+        Some(HeldBack { epoch, rank, key: key.to_owned(), handed_out })
+    }
+
+    pub(super) fn go_on(&mut self, it: &HeldBack, now: At) {
+        // The leadership that holds it back may be over.
+        let Some(reserver) = self.reserver.as_mut().filter(|reserver| reserver.epoch() == it.epoch) else {
+            return;
+        };
+        reserver.desk_mut().go_on(it.rank, &it.key);
         self.serve_waiting(now);
         self.answer_impatient(now);
     }

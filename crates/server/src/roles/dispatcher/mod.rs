@@ -20,7 +20,7 @@ use crate::config::SessionTimes;
 pub use event::{Ask, Asker, Connected, DispatcherStatus, Event, Reasserted, ToSession};
 pub use handle::DispatcherHandle;
 use hold::Hold;
-pub use lanes::LaneErrand;
+pub use lanes::{HeldBack, LaneErrand};
 use lines::{Lines, is_asked};
 pub use looks::{ConsumerSeen, Explain, Explained, Overview};
 use sessions::Sessions;
