@@ -203,9 +203,9 @@ impl Attempt {
     /// above is left free, so that a count fits a signed number in any language.
     const TASK: u64 = 1 << 62;
 
-    /// The how-manieth hand-out of a task under a leadership.
-    pub const fn of_task(epoch: Epoch, hand_outs: u32) -> Attempt {
-        Attempt { epoch, nth: Attempt::TASK | hand_outs as u64 }
+    /// An attempt at a task, after so many tasks have come back under a leadership.
+    pub const fn of_task(epoch: Epoch, came_back: u64) -> Attempt {
+        Attempt { epoch, nth: Attempt::TASK | came_back }
     }
 
     /// Whether it is an attempt at a task.

@@ -412,6 +412,7 @@ mod tests {
                 (31, "garbage"),
                 (32, "task_groups"),
                 (33, "groups_left"),
+                (34, "relevels"),
             ]
         );
     }

@@ -114,6 +114,8 @@ pub struct Reserver {
     delayed: BTreeMap<ChunkName, At>,
     by_delay: BTreeSet<(At, ChunkName)>,
     came_back: BTreeMap<ChunkName, CameBack>,
+    /// How often a task came back: the next attempt at one that did has a larger number than those before.
+    tasks_came_back: u64,
     rounds: BTreeMap<SubmissionId, u32>,
 }
 
@@ -138,6 +140,7 @@ impl Reserver {
             delayed: BTreeMap::new(),
             by_delay: BTreeSet::new(),
             came_back: BTreeMap::new(),
+            tasks_came_back: 0,
             rounds: BTreeMap::new(),
         };
         for it in unsettled {
@@ -396,7 +399,7 @@ impl Reserver {
     fn lose(&mut self, name: ChunkName, now: At) -> Option<LostTooOften> {
         let attempt = self.out[&name].attempt;
         self.take_back(name);
-        let came_back = self.came_back.get_mut(&name).expect("what was taken back came back");
+        let came_back = self.came_back.entry(name).or_default();
         came_back.losses += 1;
         let losses = came_back.losses;
         if losses.is_multiple_of(CONSUMER_LOSSES_PER_FAILURE) {
@@ -420,8 +423,13 @@ impl Reserver {
 
     /// Ends a reservation whose chunk will be handed out again.
     fn take_back(&mut self, name: ChunkName) {
+        let is_task = self.out.get(&name).is_some_and(|it| it.attempt.is_of_task());
         self.unhold(name);
-        self.came_back.entry(name).or_default().hand_outs += 1;
+        // Of tasks there are too many, and some wait for long, to count for each.
+        match is_task {
+            true => self.tasks_came_back += 1,
+            false => self.came_back.entry(name).or_default().hand_outs += 1,
+        }
     }
 
     /// Notes who holds a chunk that is counted as out.

@@ -95,8 +95,7 @@ impl Reserver {
             };
             let task = place.level.id;
             let name = name_of_task(task);
-            let hand_out = self.came_back.get(&name).map_or(0, |it| it.hand_outs);
-            let attempt = Attempt::of_task(self.epoch, hand_out);
+            let attempt = Attempt::of_task(self.epoch, self.tasks_came_back);
             self.hold(name, Reservation { attempt, holder });
             let token = AttemptToken::new(&self.token_key, name, attempt);
             let chunks = vec![(name.chunk, token)];
