@@ -103,6 +103,14 @@ pub const LEASE_COVER_MS: u64 = 60_000;
 /// under way is not read until it is answered, so that many quick consumers cannot fill the memory.
 pub const REPORTS_MAX: usize = 32_768;
 
+/// Bytes of the frames of those reports, added tasks with their payloads among them: each is in memory about three times, as it was read,
+/// in the log's write, and among the log's newest entries. A consumer that has nothing under way may send one more frame.
+pub const REPORT_BYTES_MAX: usize = 64 * 1_024 * 1_024;
+
+/// The same of one session, as many as the largest frame has: four additions of a megabyte are enough to keep the log busy while their producer
+/// hears of others. What is above it is one frame at most, since a frame is read whole.
+pub const REPORT_BYTES_PER_SESSION_MAX: usize = 4 * 1_024 * 1_024;
+
 /// What a consumer's connection reads at a time. Most frames are a tenth of that, and the WebSocket library fills the whole with
 /// zeros before each look: with a thousand consumers, larger ones would drive everything else out of the processor's cache.
 /// A frame of a megabyte then takes a thousand reads.

@@ -2,8 +2,8 @@
 //!
 //! Each time the task is woken it takes in whatever is there (frames, work, outcomes of reports) and then writes all that
 //! it has to say with one flush, so that a chunk's acknowledgement and the next chunk leave in one packet. Reports go to the
-//! log side by side, completions that came together as one proposal; a session with too many under way is not read until some
-//! are answered.
+//! log side by side, completions that came together as one proposal; a session with too much under way, by number or by bytes, is not read until some
+//! is answered.
 //!
 //! Invariants
 //! - Reserves, re-asserts and releases reach the Dispatcher in the order in which they were read.
@@ -11,9 +11,10 @@
 //! - A consumer that does not read what it is told is cut off.
 
 mod reports;
+mod unanswered;
 
 use super::work;
-use crate::limits::{REPORTS_PER_SESSION_MAX, RESERVES_PER_SESSION_MAX};
+use crate::limits::RESERVES_PER_SESSION_MAX;
 use crate::metrics;
 use crate::roles::dispatcher::{Ask, Asker, Connected, Event, ToSession};
 use crate::service::Service;
@@ -30,6 +31,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
+use unanswered::Unanswered;
 use windlass_api::frames::{self, CLOSE_NO_HEARTBEAT, ClientFrame, PROTOCOL_VERSION, ServerFrame, WorkChunk};
 use windlass_api::json::detail_of;
 use windlass_api::problem::{Problem, ProblemCode};
@@ -99,8 +101,9 @@ pub(super) struct Conversation {
     /// looked at for every frame, and because a set whose every member was polled once wakes its task again, to no avail.
     awaited: FuturesUnordered<Awaited>,
     next_report: u64,
-    /// Their numbers, upwards: mostly there are few.
-    unanswered: VecDeque<u64>,
+    unanswered: Unanswered,
+    /// The size of the frame that is taken in.
+    frame_bytes: usize,
     /// The last of them.
     gathered: Vec<reports::Gathered>,
     held: VecDeque<Held>,
@@ -158,7 +161,8 @@ impl Conversation {
             socket,
             awaited,
             next_report: 0,
-            unanswered: VecDeque::new(),
+            unanswered: Unanswered::default(),
+            frame_bytes: 0,
             gathered: Vec::new(),
             held: VecDeque::new(),
             reserves: 0,
@@ -201,7 +205,7 @@ impl Conversation {
             && let Some(happened) = self.awaited.next().await
         {
             if let Happened::Answered { numbers, outcome } = happened {
-                self.note_answered(numbers);
+                self.unanswered.note_answered(numbers);
                 outcome.unwrap_or_default().iter().for_each(|frame| self.say(frame));
             }
         }
@@ -324,7 +328,7 @@ impl Conversation {
         while let Poll::Ready(Some(happened)) = Pin::new(&mut self.awaited).poll_next(context) {
             match happened {
                 Happened::Answered { numbers, outcome } => {
-                    self.note_answered(numbers);
+                    self.unanswered.note_answered(numbers);
                     outcome.map_err(End::Told)?.iter().for_each(|frame| self.say(frame));
                 }
                 Happened::Heard { word: Some(word), work } => {
@@ -337,13 +341,13 @@ impl Conversation {
             }
         }
         if let ComingBack::Said { below } = self.coming_back
-            && self.is_answered(below)
+            && self.unanswered.is_answered(below)
         {
             self.coming_back = ComingBack::Over;
             self.service.dispatcher().send(Event::Returned(self.session));
         }
         while let Some(first) = self.held.front()
-            && self.is_answered(first.below)
+            && self.unanswered.is_answered(first.below)
             && let Some(held) = self.held.pop_front()
         {
             self.reserve(held.ask).map_err(End::Told)?;
@@ -362,6 +366,7 @@ impl Conversation {
             match message {
                 Ok(Message::Binary(bytes)) => {
                     self.note_seen();
+                    self.frame_bytes = bytes.len();
                     let frame = frames::decode::<ClientFrame>(&bytes).map_err(|error| {
                         End::Told(Goodbye::protocol(format!("a frame does not decode: {error}")))
                     })?;
@@ -384,8 +389,8 @@ impl Conversation {
 
     /// Whether another frame may be read. A session with a report under way is woken when that one is answered.
     fn has_room(&self) -> bool {
-        let has_share = self.unanswered.is_empty() || !self.service.has_many_reports();
-        has_share && self.unanswered.len() < REPORTS_PER_SESSION_MAX && !self.has_much_to_say()
+        let has_share = self.unanswered.is_empty() || !self.service.has_much_reported();
+        has_share && self.unanswered.has_room() && !self.has_much_to_say()
     }
 
     /// Tells the Dispatcher that the consumer lives, a few times for each heartbeat and not for each frame.
