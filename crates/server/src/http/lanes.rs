@@ -1,12 +1,12 @@
 //! Paths of lanes.
 
 use super::answer::{Answer, Refused};
-use super::extract::{JsonBody, QueryOf};
+use super::extract::{JsonBody, PathOf, QueryOf};
 use super::submissions::idempotency_key;
 use crate::service::Service;
 use crate::service::lanes::LaneChange;
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::IntoResponse;
 use windlass_api::lanes::{
@@ -33,7 +33,7 @@ pub(super) async fn list(
 )]
 pub(super) async fn show(
     State(service): State<Service>,
-    Path(lane): Path<String>,
+    PathOf(lane): PathOf<String>,
     QueryOf(query): QueryOf<LaneQuery>,
 ) -> Answer<Json<LaneDetails>> {
     service.freshen(None).await?;
@@ -47,7 +47,7 @@ pub(super) async fn show(
 )]
 pub(super) async fn create(
     State(service): State<Service>,
-    Path(lane): Path<String>,
+    PathOf(lane): PathOf<String>,
 ) -> Answer<Json<LaneDetails>> {
     Ok(Json(service.set_lane(lane, LaneChange::Create).await?))
 }
@@ -62,7 +62,7 @@ pub(super) async fn create(
 )]
 pub(super) async fn change(
     State(service): State<Service>,
-    Path(lane): Path<String>,
+    PathOf(lane): PathOf<String>,
     JsonBody(request): JsonBody<LaneChangeRequest>,
 ) -> Answer<Json<LaneDetails>> {
     Ok(Json(service.change_lane(lane, request).await?))
@@ -75,7 +75,7 @@ pub(super) async fn change(
 )]
 pub(super) async fn pause(
     State(service): State<Service>,
-    Path(lane): Path<String>,
+    PathOf(lane): PathOf<String>,
 ) -> Answer<Json<LaneDetails>> {
     Ok(Json(service.set_lane(lane, LaneChange::Pause).await?))
 }
@@ -87,7 +87,7 @@ pub(super) async fn pause(
 )]
 pub(super) async fn resume(
     State(service): State<Service>,
-    Path(lane): Path<String>,
+    PathOf(lane): PathOf<String>,
 ) -> Answer<Json<LaneDetails>> {
     Ok(Json(service.set_lane(lane, LaneChange::Resume).await?))
 }
@@ -99,7 +99,7 @@ pub(super) async fn resume(
 )]
 pub(super) async fn drain(
     State(service): State<Service>,
-    Path(lane): Path<String>,
+    PathOf(lane): PathOf<String>,
 ) -> Answer<Json<LaneDetails>> {
     Ok(Json(service.set_lane(lane, LaneChange::Drain).await?))
 }
@@ -115,7 +115,7 @@ pub(super) async fn drain(
 )]
 pub(super) async fn add(
     State(service): State<Service>,
-    Path(lane): Path<String>,
+    PathOf(lane): PathOf<String>,
     headers: HeaderMap,
     JsonBody(request): JsonBody<AddTasksRequest>,
 ) -> Answer<impl IntoResponse> {
@@ -134,7 +134,7 @@ pub(super) async fn add(
 )]
 pub(super) async fn explain(
     State(service): State<Service>,
-    Path((lane, task)): Path<(String, String)>,
+    PathOf((lane, task)): PathOf<(String, String)>,
 ) -> Answer<Json<TaskExplained>> {
     let Ok(id) = task.parse() else {
         let detail = format!("{task:?} is no task's id, which is a number");
@@ -154,7 +154,7 @@ pub(super) async fn explain(
 )]
 pub(super) async fn relevel(
     State(service): State<Service>,
-    Path(lane): Path<String>,
+    PathOf(lane): PathOf<String>,
     JsonBody(request): JsonBody<RelevelRequest>,
 ) -> Answer<Json<RelevelResponse>> {
     service.freshen(None).await?;
@@ -168,7 +168,7 @@ pub(super) async fn relevel(
 )]
 pub(super) async fn dead(
     State(service): State<Service>,
-    Path(lane): Path<String>,
+    PathOf(lane): PathOf<String>,
 ) -> Answer<Json<DeadTasks>> {
     service.freshen(None).await?;
     Ok(Json(service.dead_tasks(&lane)?))
@@ -182,7 +182,7 @@ pub(super) async fn dead(
 )]
 pub(super) async fn redrive(
     State(service): State<Service>,
-    Path(lane): Path<String>,
+    PathOf(lane): PathOf<String>,
     JsonBody(request): JsonBody<RedriveRequest>,
 ) -> Answer<Json<RedriveResponse>> {
     service.freshen(None).await?;
