@@ -14,6 +14,7 @@ use windlass_api::lanes::{
     LaneQuery, RedriveRequest, RedriveResponse, RelevelRequest, RelevelResponse, TaskExplained,
 };
 use windlass_api::problem::{Problem, ProblemCode};
+use windlass_core::lanes::levels::is_tenant;
 
 /// Lists lanes by name.
 #[utoipa::path(get, path = "/v1/lanes", tag = "lanes", params(LaneListQuery), responses((status = 200, body = LanePage)))]
@@ -157,6 +158,12 @@ pub(super) async fn relevel(
     PathOf(lane): PathOf<String>,
     JsonBody(request): JsonBody<RelevelRequest>,
 ) -> Answer<Json<RelevelResponse>> {
+    if let Some(tenant) = request.keys.iter().find(|key| is_tenant(key)) {
+        let detail = format!(
+            "the weight of a tenant, such as {tenant:?}, counts at once; there is nothing to relevel"
+        );
+        return Err(Refused(Problem::new(ProblemCode::InvalidRequest, detail)));
+    }
     service.freshen(None).await?;
     Ok(Json(service.relevel(&lane, request).await?))
 }
