@@ -73,6 +73,9 @@ impl Service {
         };
         let may_create = change == LaneChange::Create;
         let set = SetLane { name: lane.clone(), may_create, is_paused, is_draining, without_key_order: true };
+        if let Some(problem) = set.problem() {
+            return Err(invalid(problem));
+        }
         match self.propose(Command::SetLane(set)).await? {
             Outcome::LaneSet => self.lane(&lane, &LaneQuery::default()),
             other => Err(unexpected(&other)),
