@@ -366,8 +366,11 @@ pub struct DeadTasks {
     pub groups: Vec<DeadGroup>,
     /// How many tasks were looked at.
     pub looked_at: u64,
-    /// Whether there are more, which were not looked at.
+    /// Whether there are more tasks, which were not looked at.
     pub has_more: bool,
+    /// Groups of those that were looked at which are not shown: the smallest ones.
+    #[serde(default)]
+    pub groups_left_out: u64,
 }
 
 /// Dead tasks with the same reason.
@@ -395,13 +398,19 @@ pub struct RedriveRequest {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub tasks: Vec<SubmissionId>,
+    /// Where to go on: the `next` of the answer before. What has died since the first of these requests is left as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
 }
 
 /// How many tasks are tried again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RedriveResponse {
-    /// The number.
+    /// The number, of this request.
     pub tasks: u64,
+    /// Where to go on, if there is more to do: work is bounded for each request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }
 
 /// `GET /v1/lanes/{lane}/tasks/{task}`: where a task stands, and what is ahead of it.

@@ -99,8 +99,8 @@ pub const BULK_REFUSALS_SHOWN: usize = 20;
 /// leader waits up to a minute longer than it needs to.
 pub const LEASE_COVER_MS: u64 = 60_000;
 
-/// Reports of all consumers together on their way through the log: about a kilobyte each, with what the log holds of them. Beyond that, a consumer that has one
-/// under way is not read until it is answered, so that many quick consumers cannot fill the memory.
+/// Reports of all consumers together on their way through the log: about a kilobyte each where nothing larger comes with them. Beyond that, a
+/// consumer that has one under way is not read until it is answered, so that many quick consumers cannot fill the memory.
 pub const REPORTS_MAX: usize = 32_768;
 
 /// Bytes of the frames of those reports, added tasks with their payloads among them: each is in memory about three times, as it was read,
@@ -127,6 +127,9 @@ pub const ORDER_KEYS_STEPS_PER_REQUEST: usize = 25;
 
 /// Steps of a relevel in one request: some ten thousand tasks.
 pub const RELEVEL_STEPS_PER_REQUEST: usize = 20;
+
+/// Steps of a redrive in one request, each with a write of its own: up to twenty thousand tasks, within a second or so.
+pub const REDRIVE_STEPS_PER_REQUEST: usize = 20;
 
 /// Dead tasks that are looked at for their reasons: a few milliseconds under the machine's lock.
 pub const DEAD_LOOKED_AT_MAX: usize = 4_000;

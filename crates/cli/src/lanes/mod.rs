@@ -14,8 +14,8 @@ use std::pin::pin;
 use std::time::Duration;
 use text::{details_text, explained_text, list_text, print_dead};
 use windlass_client::lanes::{
-    KeyOrderInfo, LaneChangeRequest, LaneDetails, LaneLimitsChange, LaneListQuery, LaneQuery, LimitInfo,
-    RedriveRequest, RelevelRequest, RelevelResponse,
+    KeyOrderInfo, LaneChangeRequest, LaneDetails, LaneLimitsChange, LaneLimitsInfo, LaneListQuery, LaneQuery,
+    LimitInfo, RedriveRequest, RedriveResponse, RelevelRequest, RelevelResponse,
 };
 use windlass_client::{Client, ClientError};
 
@@ -54,12 +54,8 @@ pub(crate) async fn run(global: &Global, lanes: Lanes) -> Result<(), Exit> {
             return print_dead(&dead);
         }
         LanesCommand::Redrive { lane, tasks, reason, all: _ } => {
-            let redriven = client.redrive(&lane, &RedriveRequest { reason, tasks }).await?;
-            if global.json {
-                return print_json(&redriven);
-            }
-            eprintln!("{} tried again", counted(redriven.tasks, "task"));
-            return Ok(());
+            let request = RedriveRequest { reason, tasks, cursor: None };
+            return redrive(global, &client, &lane, request).await;
         }
         LanesCommand::Create { lane } => client.create_lane(&lane).await?,
         LanesCommand::Weigh { lane, weights, unset } => {
@@ -132,6 +128,34 @@ async fn show_key_order(client: &Client, lane: &str, bar: &ProgressBar) {
         }
         KeyOrderInfo::Kept | KeyOrderInfo::Absent => String::new(),
     });
+}
+
+async fn redrive(
+    global: &Global,
+    client: &Client,
+    lane: &str,
+    mut request: RedriveRequest,
+) -> Result<(), Exit> {
+    let bar = bars::upload();
+    let mut tasks = 0;
+    loop {
+        let some = client.redrive_some(lane, &request).await.inspect_err(|_| {
+            bar.finish_and_clear();
+            eprintln!("{} tried again before this; run it again for the rest", counted(tasks, "task"));
+        })?;
+        tasks += some.tasks;
+        bar.set_message(format!("{} tried again", counted(tasks, "task")));
+        match some.next {
+            Some(next) => request.cursor = Some(next),
+            None => break,
+        }
+    }
+    bar.finish_and_clear();
+    if global.json {
+        return print_json(&RedriveResponse { tasks, next: None });
+    }
+    eprintln!("{} tried again", counted(tasks, "task"));
+    Ok(())
 }
 
 async fn relevel(global: &Global, client: &Client, lane: &str, keys: Vec<String>) -> Result<(), Exit> {

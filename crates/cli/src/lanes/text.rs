@@ -188,6 +188,9 @@ pub(super) fn print_dead(dead: &DeadTasks) -> Result<(), Exit> {
         })
         .collect();
     print(aligned(&["TASKS", "LAST", "SUCH AS", "REASON"], &rows).as_bytes())?;
+    if dead.groups_left_out > 0 {
+        eprintln!("{} more, which are smaller, are not shown", counted(dead.groups_left_out, "group"));
+    }
     if dead.has_more {
         eprintln!("there are more: these are of the first {}", counted(dead.looked_at, "dead task"));
     }

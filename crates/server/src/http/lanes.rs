@@ -181,7 +181,7 @@ pub(super) async fn dead(
     Ok(Json(service.dead_tasks(&lane)?))
 }
 
-/// Tries dead tasks again.
+/// Tries dead tasks again, some at a time.
 #[utoipa::path(
     post, path = "/v1/lanes/{lane}/redrive", tag = "lanes", request_body = RedriveRequest,
     params(("lane" = String, Path, description = "The lane's name.")),

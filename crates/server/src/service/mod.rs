@@ -13,6 +13,7 @@ pub mod explain;
 mod lane_change;
 mod lane_keys;
 mod lane_look;
+mod lane_redrive;
 mod lane_task;
 pub mod lanes;
 mod outputs;
