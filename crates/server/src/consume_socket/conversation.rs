@@ -13,7 +13,7 @@
 mod reports;
 mod unanswered;
 
-use super::work;
+use super::work::{self, Frames};
 use crate::limits::RESERVES_PER_SESSION_MAX;
 use crate::metrics;
 use crate::roles::dispatcher::{Ask, Asker, Connected, Event, ToSession};
@@ -92,6 +92,14 @@ struct Held {
     ask: Ask,
 }
 
+/// A reserve as it was asked, for the case that it has to be asked again.
+#[derive(Debug, Clone)]
+struct Reserve {
+    request: u64,
+    max: usize,
+    strategy: Arc<Strategy>,
+}
+
 /// See the file's head.
 pub(super) struct Conversation {
     service: Service,
@@ -107,7 +115,8 @@ pub(super) struct Conversation {
     /// The last of them.
     gathered: Vec<reports::Gathered>,
     held: VecDeque<Held>,
-    reserves: usize,
+    /// Those that are not answered, held ones among them.
+    reserves: Vec<Reserve>,
     unwritten: VecDeque<Message>,
     is_flushing: bool,
     /// When a consumer that reads nothing is cut off.
@@ -165,7 +174,7 @@ impl Conversation {
             frame_bytes: 0,
             gathered: Vec::new(),
             held: VecDeque::new(),
-            reserves: 0,
+            reserves: Vec::new(),
             unwritten: VecDeque::new(),
             is_flushing: false,
             patience: None,
@@ -292,24 +301,28 @@ impl Conversation {
 
     /// Asks for work; what there is at once needs no other wake.
     fn reserve(&mut self, ask: Ask) -> Result<(), Goodbye> {
-        match self.service.dispatcher().reserve(ask) {
-            Some(answer) => self.hear(answer),
-            None => Ok(()),
+        let mut ask = Some(ask);
+        while let Some(answer) = ask.take().and_then(|ask| self.service.dispatcher().reserve(ask)) {
+            ask = self.hear(answer)?;
         }
+        Ok(())
     }
 
-    /// Says to the consumer what the Dispatcher has for it.
-    fn hear(&mut self, to_session: ToSession) -> Result<(), Goodbye> {
+    /// Says to the consumer what the Dispatcher has for it; gives what is to be asked again, since a reserve is never answered with nothing.
+    fn hear(&mut self, to_session: ToSession) -> Result<Option<Ask>, Goodbye> {
         match to_session {
             ToSession::Work { request, hand_outs } => {
-                self.reserves -= 1;
-                let chunks: usize = hand_outs.iter().map(|it| it.chunks.len()).sum();
-                metrics::RESERVED_CHUNKS.increment(chunks as u64);
-                let frames = work::frames_of(&self.service, request, &hand_outs);
+                let reserve = self.note_served(request);
+                let Frames { frames, chunks } = work::frames_of(&self.service, request, &hand_outs);
+                // All of it was done meanwhile by those who had it before, and the Dispatcher knows.
+                if frames.is_empty() {
+                    return Ok(reserve.map(|reserve| self.ask(reserve)));
+                }
+                metrics::RESERVED_CHUNKS.increment(chunks);
                 self.unwritten.extend(frames.into_iter().map(|frame| Message::Binary(frame.into())));
             }
             ToSession::Refused { request, problem } => {
-                self.reserves -= 1;
+                self.note_served(request);
                 self.say(&refused(request, &Problem::new(ProblemCode::StrategyInvalid, problem)));
             }
             ToSession::Draining => self.say(&ServerFrame::Draining {}),
@@ -321,7 +334,20 @@ impl Conversation {
                 return Err(Goodbye { code: CLOSE_NO_HEARTBEAT, reason });
             }
         }
-        Ok(())
+        Ok(None)
+    }
+
+    /// What the Dispatcher is asked for a reserve that waits from now on.
+    fn ask(&mut self, reserve: Reserve) -> Ask {
+        self.reserves.push(reserve.clone());
+        let Reserve { request, max, strategy } = reserve;
+        Ask { max, strategy, asker: Asker::Session { session: self.session, request } }
+    }
+
+    /// A reserve is answered; a client that gives several the same number has them answered in any order.
+    fn note_served(&mut self, request: u64) -> Option<Reserve> {
+        let place = self.reserves.iter().position(|reserve| reserve.request == request)?;
+        Some(self.reserves.remove(place))
     }
 
     fn take_what_happened(&mut self, context: &mut Context<'_>) -> Result<(), End> {
@@ -334,7 +360,9 @@ impl Conversation {
                 Happened::Heard { word: Some(word), work } => {
                     // Before it is said: a word may be the last, and then the next is none.
                     self.awaited.push(next_word(work));
-                    self.hear(word).map_err(End::Told)?;
+                    if let Some(ask) = self.hear(word).map_err(End::Told)? {
+                        self.reserve(ask).map_err(End::Told)?;
+                    }
                 }
                 Happened::Heard { word: None, .. } => {}
                 Happened::Stopping => return Err(End::Told(Goodbye::away())),
@@ -467,12 +495,11 @@ impl Conversation {
     fn ask_for(&mut self, request: u64, max: usize, strategy: String) -> Result<Ask, Problem> {
         let strategy = self.read_strategy(strategy)?;
         check_reserve(max, &strategy)?;
-        if self.reserves >= RESERVES_PER_SESSION_MAX {
+        if self.reserves.len() >= RESERVES_PER_SESSION_MAX {
             let detail = format!("a session has at most {RESERVES_PER_SESSION_MAX} reserves waiting");
             return Err(Problem::new(ProblemCode::Busy, detail));
         }
-        self.reserves += 1;
-        Ok(Ask { max, strategy, asker: Asker::Session { session: self.session, request } })
+        Ok(self.ask(Reserve { request, max, strategy }))
     }
 
     /// The strategy that a text says.
