@@ -26,8 +26,7 @@ pub(crate) fn refusal(state: &LanesState, it: &AddTasks) -> Option<Refusal> {
         None => Some(Refusal::LaneUnknown { lane: it.lane.clone() }),
         Some(lane) if lane.row().is_draining => Some(Refusal::LaneDraining { lane: it.lane.clone() }),
         Some(lane) if lane.undone() + it.tasks.len() as u64 > LANE_TASKS_MAX => {
-            let problem = format!("a lane holds at most {LANE_TASKS_MAX} tasks; wait until some are done");
-            Some(Refusal::Malformed { problem })
+            Some(Refusal::LaneFull { lane: it.lane.clone() })
         }
         Some(_) => None,
     }

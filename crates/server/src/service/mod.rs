@@ -285,6 +285,7 @@ pub fn problem_of_refusal(refusal: &Refusal) -> Problem {
         Refusal::Malformed { .. } => ProblemCode::InvalidRequest,
         Refusal::LaneUnknown { .. } => ProblemCode::LaneUnknown,
         Refusal::LaneDraining { .. } => ProblemCode::LaneDraining,
+        Refusal::LaneFull { .. } => ProblemCode::LaneFull,
         Refusal::KeysUnordered { .. } => ProblemCode::LaneKeysUnordered,
         Refusal::BranchUnknown { .. } => ProblemCode::BranchUnknown,
         Refusal::BranchExists { .. } => ProblemCode::BranchExists,
