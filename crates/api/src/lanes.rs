@@ -4,6 +4,7 @@ use crate::blob::Blob;
 use crate::numbers;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use utoipa::openapi::schema::{Object, ObjectBuilder, OneOfBuilder, Ref, Schema, SchemaType, Type};
 use utoipa::{IntoParams, ToSchema};
 use windlass_core::ids::SubmissionId;
 
@@ -185,7 +186,7 @@ pub struct LaneLimitsChange {
     pub each_tenant: Option<Option<LimitInfo>>,
     /// Of keys and tenants, by name; a tenant's ends with a slash.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schema(value_type = BTreeMap<String, LimitInfo>)]
+    #[schema(schema_with = limits_by_name_schema)]
     pub named: BTreeMap<String, Option<LimitInfo>>,
 }
 
@@ -194,6 +195,16 @@ impl LaneLimitsChange {
     pub fn is_empty(&self) -> bool {
         *self == LaneLimitsChange::default()
     }
+}
+
+/// What the derived description cannot say: that a value may be `null`.
+fn limits_by_name_schema() -> Object {
+    let null = ObjectBuilder::new().schema_type(SchemaType::Type(Type::Null));
+    let limit = Ref::from_schema_name(LimitInfo::name());
+    ObjectBuilder::new()
+        .description(Some("Of keys and tenants, by name; a tenant's ends with a slash."))
+        .additional_properties(Some(Schema::OneOf(OneOfBuilder::new().item(null).item(limit).build())))
+        .build()
 }
 
 /// Tells `null` apart from nothing.
