@@ -148,7 +148,9 @@ pub(crate) struct Add {
     /// The lane
     pub(crate) lane: String,
     /// Read tasks from a file, one JSON object to a line, such as {"key": "tenant-7", "payload": "…"}; `-` reads stdin
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["payload", "object", "key", "weight", "priority", "delay", "not_before", "attempts_max", "retry_delay", "idempotency_key"])]
+    ///
+    /// They are added up to 1,000 at a time. With --json the ids of each batch are printed as one JSON document on a line of its own.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["payload", "object", "key", "weight", "priority", "delay", "not_before", "attempts_max", "retry_delay"])]
     pub(crate) from: Option<PathBuf>,
     /// What the consumer gets
     #[arg(long, value_name = "TEXT")]
@@ -178,6 +180,9 @@ pub(crate) struct Add {
     #[arg(long, value_parser = crate::args::milliseconds, value_name = "TIME")]
     pub(crate) retry_delay: Option<u64>,
     /// The same key within a day adds the same task [default: a new one]
+    ///
+    /// With --from each batch gets a key made of it and the number of its first line, so that the same command can be run again after an
+    /// unclear end: nothing is added twice.
     #[arg(long, value_name = "KEY")]
     pub(crate) idempotency_key: Option<String>,
 }
