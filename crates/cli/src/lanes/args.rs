@@ -33,6 +33,9 @@ pub(crate) enum LanesCommand {
         /// Only this key instead of the busiest ones; of a tenant, such as acme/, its busiest users too
         #[arg(long, value_name = "KEY")]
         key: Option<String>,
+        /// So many of the busiest keys [default: 20]
+        #[arg(long, value_name = "N", conflicts_with = "key")]
+        keys: Option<usize>,
     },
     /// Hand out nothing more of a lane; what is out goes on
     Pause {
@@ -64,6 +67,8 @@ pub(crate) enum LanesCommand {
         unset: Vec<String>,
     },
     /// Limit how much may be out or handed out at a time: `windlass lanes limit emails --each-key --in-flight 2`
+    ///
+    /// Without any option, the lane's limits are shown.
     Limit(Limit),
     /// Give the tasks that wait new levels, by the weights that their keys have by name
     Relevel {
@@ -116,18 +121,18 @@ fn key_and_weight(text: &str) -> Result<(String, f64), String> {
 }
 
 #[derive(Debug, Args)]
-#[command(group = clap::ArgGroup::new("what").required(true).multiple(true).args(["in_flight", "per_second", "lift"]))]
+#[command(group = clap::ArgGroup::new("what").multiple(true).args(["in_flight", "per_second", "lift"]))]
 pub(crate) struct Limit {
     /// The lane, whose limit it is unless another one is named
     pub(crate) lane: String,
     /// Of each key that has no limit by its name
-    #[arg(long, conflicts_with_all = ["each_tenant", "key"])]
+    #[arg(long, requires = "what", conflicts_with_all = ["each_tenant", "key"])]
     pub(crate) each_key: bool,
     /// Of each tenant that has no limit by its name: all its users together
-    #[arg(long, conflicts_with = "key")]
+    #[arg(long, requires = "what", conflicts_with = "key")]
     pub(crate) each_tenant: bool,
     /// Of this key, or of a tenant, such as acme/; may be given several times
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", requires = "what")]
     pub(crate) key: Vec<String>,
     /// Tasks that may be with consumers at the same time; 0 hands out nothing
     #[arg(long, value_name = "N")]
@@ -141,6 +146,13 @@ pub(crate) struct Limit {
     /// Lift the limit
     #[arg(long, conflicts_with_all = ["in_flight", "per_second", "burst"])]
     pub(crate) lift: bool,
+}
+
+impl Limit {
+    /// Whether nothing is set or lifted: then the limits are shown.
+    pub(crate) const fn is_look(&self) -> bool {
+        self.in_flight.is_none() && self.per_second.is_none() && !self.lift
+    }
 }
 
 #[derive(Debug, Args)]

@@ -12,7 +12,7 @@ use args::{Lanes, LanesCommand, Limit};
 use indicatif::ProgressBar;
 use std::pin::pin;
 use std::time::Duration;
-use text::{details_text, explained_text, list_text, print_dead};
+use text::{details_text, explained_text, limits_text, list_text, print_dead};
 use windlass_client::lanes::{
     KeyOrderInfo, LaneChangeRequest, LaneDetails, LaneLimitsChange, LaneLimitsInfo, LaneListQuery, LaneQuery,
     LimitInfo, RedriveRequest, RedriveResponse, RelevelRequest, RelevelResponse,
@@ -63,18 +63,35 @@ pub(crate) async fn run(global: &Global, lanes: Lanes) -> Result<(), Exit> {
             let weights = set.chain(unset.into_iter().map(|key| (key, None))).collect();
             client.change_lane(&lane, &LaneChangeRequest { weights, ..LaneChangeRequest::default() }).await?
         }
+        LanesCommand::Limit(limit) if limit.is_look() => {
+            return show_limits(global, &client, &limit.lane).await;
+        }
         LanesCommand::Limit(limit) => {
             let (lane, limits) = limits_of(limit);
             let change = LaneChangeRequest { limits, ..LaneChangeRequest::default() };
             change_showing(&client, &lane, &change).await?
         }
         LanesCommand::Relevel { lane, key } => return relevel(global, &client, &lane, key).await,
-        LanesCommand::Show { lane, key } => client.lane_with(&lane, &LaneQuery { key, keys: None }).await?,
+        LanesCommand::Show { lane, key, keys } => client.lane_with(&lane, &LaneQuery { key, keys }).await?,
         LanesCommand::Pause { lane } => client.pause_lane(&lane).await?,
         LanesCommand::Resume { lane } => client.resume_lane(&lane).await?,
         LanesCommand::Drain { lane } => client.drain_lane(&lane).await?,
     };
     if global.json { print_json(&details) } else { print(details_text(&details).as_bytes()) }
+}
+
+/// Shows what is limited, and nothing else.
+async fn show_limits(global: &Global, client: &Client, lane: &str) -> Result<(), Exit> {
+    let no_keys = LaneQuery { key: None, keys: Some(0) };
+    let limits = client.lane_with(lane, &no_keys).await?.limits;
+    if global.json {
+        return print_json(&limits);
+    }
+    if limits == LaneLimitsInfo::default() {
+        eprintln!("no limits");
+        return Ok(());
+    }
+    print(limits_text(&limits).as_bytes())
 }
 
 /// The lane and the limits that are set or lifted.
