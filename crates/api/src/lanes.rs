@@ -4,6 +4,7 @@ use crate::blob::Blob;
 use crate::numbers;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use utoipa::openapi::schema::{Object, ObjectBuilder, OneOfBuilder, Ref, Schema, SchemaType, Type};
 use utoipa::{IntoParams, ToSchema};
 use windlass_core::ids::SubmissionId;
 
@@ -185,7 +186,7 @@ pub struct LaneLimitsChange {
     pub each_tenant: Option<Option<LimitInfo>>,
     /// Of keys and tenants, by name; a tenant's ends with a slash.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schema(value_type = BTreeMap<String, LimitInfo>)]
+    #[schema(schema_with = limits_by_name_schema)]
     pub named: BTreeMap<String, Option<LimitInfo>>,
 }
 
@@ -194,6 +195,16 @@ impl LaneLimitsChange {
     pub fn is_empty(&self) -> bool {
         *self == LaneLimitsChange::default()
     }
+}
+
+/// What the derived description cannot say: that a value may be `null`.
+fn limits_by_name_schema() -> Object {
+    let null = ObjectBuilder::new().schema_type(SchemaType::Type(Type::Null));
+    let limit = Ref::from_schema_name(LimitInfo::name());
+    ObjectBuilder::new()
+        .description(Some("Of keys and tenants, by name; a tenant's ends with a slash."))
+        .additional_properties(Some(Schema::OneOf(OneOfBuilder::new().item(null).item(limit).build())))
+        .build()
 }
 
 /// Tells `null` apart from nothing.
@@ -366,8 +377,11 @@ pub struct DeadTasks {
     pub groups: Vec<DeadGroup>,
     /// How many tasks were looked at.
     pub looked_at: u64,
-    /// Whether there are more, which were not looked at.
+    /// Whether there are more tasks, which were not looked at.
     pub has_more: bool,
+    /// Groups of those that were looked at which are not shown: the smallest ones.
+    #[serde(default)]
+    pub groups_left_out: u64,
 }
 
 /// Dead tasks with the same reason.
@@ -395,13 +409,19 @@ pub struct RedriveRequest {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub tasks: Vec<SubmissionId>,
+    /// Where to go on: the `next` of the answer before. What has died since the first of these requests is left as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
 }
 
 /// How many tasks are tried again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RedriveResponse {
-    /// The number.
+    /// The number, of this request.
     pub tasks: u64,
+    /// Where to go on, if there is more to do: work is bounded for each request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }
 
 /// `GET /v1/lanes/{lane}/tasks/{task}`: where a task stands, and what is ahead of it.

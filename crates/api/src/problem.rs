@@ -73,6 +73,8 @@ pub enum ProblemCode {
     LaneUnknown,
     /// The lane takes no more tasks.
     LaneDraining,
+    /// The lane holds as many tasks as a lane may.
+    LaneFull,
     /// The tasks that wait in the lane are being put in order key by key, which limits of keys and `relevel` need; each request
     /// does some of it.
     LaneKeysUnordered,
@@ -144,6 +146,7 @@ impl ProblemCode {
             ProblemCode::LaneUnknown => (404, "no such lane", false),
             ProblemCode::TaskUnknown => (404, "no such task", false),
             ProblemCode::LaneDraining => (409, "the lane takes no more tasks", false),
+            ProblemCode::LaneFull => (429, "the lane is full", true),
             ProblemCode::LaneKeysUnordered => (503, "the lane's tasks are being put in order", true),
             ProblemCode::BranchUnknown => (404, "no such branch", false),
             ProblemCode::BranchExists => (409, "the branch exists", false),
@@ -185,6 +188,7 @@ impl ProblemCode {
             ProblemCode::NothingFailed => "nothing_failed",
             ProblemCode::LaneUnknown => "lane_unknown",
             ProblemCode::LaneDraining => "lane_draining",
+            ProblemCode::LaneFull => "lane_full",
             ProblemCode::LaneKeysUnordered => "lane_keys_unordered",
             ProblemCode::TaskUnknown => "task_unknown",
             ProblemCode::BranchUnknown => "branch_unknown",

@@ -90,6 +90,11 @@ pub(crate) fn print_json<T: serde::Serialize>(value: &T) -> Result<(), Exit> {
     print_line(&text)
 }
 
+/// The same on one line, where there are several documents: scripts read them line by line.
+pub(crate) fn print_json_line<T: serde::Serialize>(value: &T) -> Result<(), Exit> {
+    print_line(&serde_json::to_string(value).expect("the values of the interface have a JSON form"))
+}
+
 /// Why something could not be written.
 pub(crate) fn cannot_write(what: &str, error: &std::io::Error) -> Exit {
     if error.kind() == std::io::ErrorKind::BrokenPipe {

@@ -222,7 +222,7 @@ impl Client {
 
 /// An address cannot carry every text: `..` would lead elsewhere, and line ends would be left out. What the server would
 /// refuse is refused before it becomes something else on its way.
-fn refuse(problem: Option<String>) -> Result<(), ClientError> {
+pub(crate) fn refuse(problem: Option<String>) -> Result<(), ClientError> {
     problem.map_or(Ok(()), |problem| {
         Err(ClientError::Problem(Problem::new(ProblemCode::InvalidRequest, problem)))
     })

@@ -57,6 +57,21 @@ impl ClientError {
         matches!(self, ClientError::Problem(problem) if problem.code == ProblemCode::LaneKeysUnordered)
     }
 
+    /// Whether the server may have done what was asked, though it did not say so. A refusal for good says that it did not: so do those of a
+    /// lane that is full. Others may be the answer to a later try, where an earlier one got through.
+    pub const fn is_outcome_unknown(&self) -> bool {
+        match self {
+            ClientError::Problem(problem) => {
+                problem.retry_helps && !matches!(problem.code, ProblemCode::LaneFull)
+            }
+            ClientError::Unreachable { .. } | ClientError::Protocol { .. } => true,
+            ClientError::ChunkFailed { .. }
+            | ClientError::Cancelled { .. }
+            | ClientError::Operations(_)
+            | ClientError::Setting(_) => false,
+        }
+    }
+
     /// Whether the same call may succeed later.
     pub const fn retry_helps(&self) -> bool {
         match self {

@@ -1,7 +1,7 @@
 //! The client of Windlass: hand in work, work on it, read what came out.
 //!
 //! Reading order: [`Client`] (one typed method for each HTTP verb, repeated where that is safe), [`Producer`] (submit
-//! operations, wait, read results as they come), [`Consumer`] (work on chunks over one WebSocket that mends itself), and
+//! operations, wait, read results as they come), [`TaskProducer`] (add single tasks to lanes, many at once), [`Consumer`] (work on chunks over one WebSocket that mends itself), and
 //! [`ConsumeSocket`] below it, for those who want to speak frames themselves.
 //!
 //! ```no_run
@@ -26,11 +26,13 @@ mod consumer;
 mod error;
 mod events;
 mod lane_verbs;
+mod link;
 mod looks;
 mod objects;
 mod producer;
 mod results;
 mod socket;
+mod task_producer;
 mod verbs;
 mod watch;
 
@@ -44,6 +46,7 @@ pub use objects::ObjectBody;
 pub use producer::{Producer, Submitted, Uploaded};
 pub use results::ChunkResult;
 pub use socket::{ConsumeReceiver, ConsumeSender, ConsumeSocket, Welcome};
+pub use task_producer::TaskProducer;
 
 pub use windlass_api::blob::Blob;
 pub use windlass_api::changes::{

@@ -31,9 +31,7 @@ impl Client {
 
     /// Hands in a submission under the caller's idempotency key: the same key later gives the same submission.
     pub async fn submit_as(&self, request: &SubmitRequest, key: &str) -> Result<SubmissionId, ClientError> {
-        if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(ClientError::Setting("an idempotency key is printable ASCII without spaces".into()));
-        }
+        check_idempotency_key(key)?;
         let call = self.call(Method::POST, &["submissions"]).json(request).header("idempotency-key", key);
         let response: SubmitResponse = self.json(call.repeatable()).await?;
         Ok(response.id)
@@ -169,6 +167,14 @@ impl Client {
     pub async fn status(&self) -> Result<StatusInfo, ClientError> {
         self.json(self.call(Method::GET, &["status"])).await
     }
+}
+
+/// A key of the caller's goes into a header.
+pub(crate) fn check_idempotency_key(key: &str) -> Result<(), ClientError> {
+    if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(ClientError::Setting("an idempotency key is printable ASCII without spaces".into()));
+    }
+    Ok(())
 }
 
 fn as_ms(duration: Duration) -> u64 {

@@ -9,6 +9,7 @@ use crate::branches::state::AreaId;
 use crate::ids::{Epoch, SubmissionId};
 use crate::lanes::relevel::Releveled;
 use crate::lanes::tasks::TaskId;
+use crate::limits::LANE_TASKS_MAX;
 use minicbor::{Decode, Encode};
 use std::fmt;
 
@@ -336,6 +337,13 @@ pub enum Refusal {
         #[n(0)]
         lane: String,
     },
+    /// The lane holds as many tasks as a lane may.
+    #[n(21)]
+    LaneFull {
+        /// Its name.
+        #[n(0)]
+        lane: String,
+    },
 }
 
 impl fmt::Display for Refusal {
@@ -415,6 +423,10 @@ impl fmt::Display for Refusal {
                 f,
                 "the tasks that wait in lane `{lane}` are not in order key by key yet, which limits of keys and `relevel` need; send the \
                  request again until they are"
+            ),
+            Refusal::LaneFull { lane } => write!(
+                f,
+                "lane `{lane}` would hold more than {LANE_TASKS_MAX} tasks that are not done; add them when some are"
             ),
             Refusal::Repeated => f.write_str(
                 "the log has brought this request before; give requests that may be repeated an idempotency key",

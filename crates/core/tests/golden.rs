@@ -314,6 +314,7 @@ fn outcomes() -> Vec<(Outcome, &'static str)> {
         Refusal::LaneDraining { lane: "mail".into() },
         Refusal::Repeated,
         Refusal::KeysUnordered { lane: "mail".into() },
+        Refusal::LaneFull { lane: "mail".into() },
     ];
     let ids = [77, 78, 79, 90].map(|number| SubmissionId::from_u64(number).expect("it is an id"));
     let mut all = vec![
@@ -479,6 +480,7 @@ const OUTCOMES: &[&str] = &[
     "820681820881646d61696c",
     "820681821380",
     "820681821481646d61696c",
+    "820681821581646d61696c",
 ];
 
 /// The machine's own row, which knows senders of requests without a key.

@@ -99,9 +99,17 @@ pub const BULK_REFUSALS_SHOWN: usize = 20;
 /// leader waits up to a minute longer than it needs to.
 pub const LEASE_COVER_MS: u64 = 60_000;
 
-/// Reports of all consumers together on their way through the log: about a kilobyte each, with what the log holds of them. Beyond that, a consumer that has one
-/// under way is not read until it is answered, so that many quick consumers cannot fill the memory.
+/// Reports of all consumers together on their way through the log: about a kilobyte each where nothing larger comes with them. Beyond that, a
+/// consumer that has one under way is not read until it is answered, so that many quick consumers cannot fill the memory.
 pub const REPORTS_MAX: usize = 32_768;
+
+/// Bytes of the frames of those reports, added tasks with their payloads among them: each is in memory about three times, as it was read,
+/// in the log's write, and among the log's newest entries. A consumer that has nothing under way may send one more frame.
+pub const REPORT_BYTES_MAX: usize = 64 * 1_024 * 1_024;
+
+/// The same of one session, as many as the largest frame has: four additions of a megabyte are enough to keep the log busy while their producer
+/// hears of others. What is above it is one frame at most, since a frame is read whole.
+pub const REPORT_BYTES_PER_SESSION_MAX: usize = 4 * 1_024 * 1_024;
 
 /// What a consumer's connection reads at a time. Most frames are a tenth of that, and the WebSocket library fills the whole with
 /// zeros before each look: with a thousand consumers, larger ones would drive everything else out of the processor's cache.
@@ -119,6 +127,9 @@ pub const ORDER_KEYS_STEPS_PER_REQUEST: usize = 25;
 
 /// Steps of a relevel in one request: some ten thousand tasks.
 pub const RELEVEL_STEPS_PER_REQUEST: usize = 20;
+
+/// Steps of a redrive in one request, each with a write of its own: up to twenty thousand tasks, within a second or so.
+pub const REDRIVE_STEPS_PER_REQUEST: usize = 20;
 
 /// Dead tasks that are looked at for their reasons: a few milliseconds under the machine's lock.
 pub const DEAD_LOOKED_AT_MAX: usize = 4_000;

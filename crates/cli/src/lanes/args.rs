@@ -33,6 +33,9 @@ pub(crate) enum LanesCommand {
         /// Only this key instead of the busiest ones; of a tenant, such as acme/, its busiest users too
         #[arg(long, value_name = "KEY")]
         key: Option<String>,
+        /// So many of the busiest keys [default: 20]
+        #[arg(long, value_name = "N", conflicts_with = "key")]
+        keys: Option<usize>,
     },
     /// Hand out nothing more of a lane; what is out goes on
     Pause {
@@ -64,6 +67,8 @@ pub(crate) enum LanesCommand {
         unset: Vec<String>,
     },
     /// Limit how much may be out or handed out at a time: `windlass lanes limit emails --each-key --in-flight 2`
+    ///
+    /// Without any option, the lane's limits are shown.
     Limit(Limit),
     /// Give the tasks that wait new levels, by the weights that their keys have by name
     Relevel {
@@ -116,18 +121,18 @@ fn key_and_weight(text: &str) -> Result<(String, f64), String> {
 }
 
 #[derive(Debug, Args)]
-#[command(group = clap::ArgGroup::new("what").required(true).multiple(true).args(["in_flight", "per_second", "lift"]))]
+#[command(group = clap::ArgGroup::new("what").multiple(true).args(["in_flight", "per_second", "lift"]))]
 pub(crate) struct Limit {
     /// The lane, whose limit it is unless another one is named
     pub(crate) lane: String,
     /// Of each key that has no limit by its name
-    #[arg(long, conflicts_with_all = ["each_tenant", "key"])]
+    #[arg(long, requires = "what", conflicts_with_all = ["each_tenant", "key"])]
     pub(crate) each_key: bool,
     /// Of each tenant that has no limit by its name: all its users together
-    #[arg(long, conflicts_with = "key")]
+    #[arg(long, requires = "what", conflicts_with = "key")]
     pub(crate) each_tenant: bool,
     /// Of this key, or of a tenant, such as acme/; may be given several times
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", requires = "what")]
     pub(crate) key: Vec<String>,
     /// Tasks that may be with consumers at the same time; 0 hands out nothing
     #[arg(long, value_name = "N")]
@@ -143,12 +148,21 @@ pub(crate) struct Limit {
     pub(crate) lift: bool,
 }
 
+impl Limit {
+    /// Whether nothing is set or lifted: then the limits are shown.
+    pub(crate) const fn is_look(&self) -> bool {
+        self.in_flight.is_none() && self.per_second.is_none() && !self.lift
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct Add {
     /// The lane
     pub(crate) lane: String,
     /// Read tasks from a file, one JSON object to a line, such as {"key": "tenant-7", "payload": "…"}; `-` reads stdin
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["payload", "object", "key", "weight", "priority", "delay", "not_before", "attempts_max", "retry_delay", "idempotency_key"])]
+    ///
+    /// They are added up to 1,000 at a time. With --json the ids of each batch are printed as one JSON document on a line of its own.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["payload", "object", "key", "weight", "priority", "delay", "not_before", "attempts_max", "retry_delay"])]
     pub(crate) from: Option<PathBuf>,
     /// What the consumer gets
     #[arg(long, value_name = "TEXT")]
@@ -178,6 +192,9 @@ pub(crate) struct Add {
     #[arg(long, value_parser = crate::args::milliseconds, value_name = "TIME")]
     pub(crate) retry_delay: Option<u64>,
     /// The same key within a day adds the same task [default: a new one]
+    ///
+    /// With --from each batch gets a key made of it and the number of its first line, so that the same command can be run again after an
+    /// unclear end: nothing is added twice.
     #[arg(long, value_name = "KEY")]
     pub(crate) idempotency_key: Option<String>,
 }

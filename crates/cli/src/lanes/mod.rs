@@ -12,10 +12,10 @@ use args::{Lanes, LanesCommand, Limit};
 use indicatif::ProgressBar;
 use std::pin::pin;
 use std::time::Duration;
-use text::{details_text, explained_text, list_text, print_dead};
+use text::{details_text, explained_text, limits_text, list_text, print_dead};
 use windlass_client::lanes::{
-    KeyOrderInfo, LaneChangeRequest, LaneDetails, LaneLimitsChange, LaneListQuery, LaneQuery, LimitInfo,
-    RedriveRequest, RelevelRequest, RelevelResponse,
+    KeyOrderInfo, LaneChangeRequest, LaneDetails, LaneLimitsChange, LaneLimitsInfo, LaneListQuery, LaneQuery,
+    LimitInfo, RedriveRequest, RedriveResponse, RelevelRequest, RelevelResponse,
 };
 use windlass_client::{Client, ClientError};
 
@@ -54,12 +54,8 @@ pub(crate) async fn run(global: &Global, lanes: Lanes) -> Result<(), Exit> {
             return print_dead(&dead);
         }
         LanesCommand::Redrive { lane, tasks, reason, all: _ } => {
-            let redriven = client.redrive(&lane, &RedriveRequest { reason, tasks }).await?;
-            if global.json {
-                return print_json(&redriven);
-            }
-            eprintln!("{} tried again", counted(redriven.tasks, "task"));
-            return Ok(());
+            let request = RedriveRequest { reason, tasks, cursor: None };
+            return redrive(global, &client, &lane, request).await;
         }
         LanesCommand::Create { lane } => client.create_lane(&lane).await?,
         LanesCommand::Weigh { lane, weights, unset } => {
@@ -67,18 +63,35 @@ pub(crate) async fn run(global: &Global, lanes: Lanes) -> Result<(), Exit> {
             let weights = set.chain(unset.into_iter().map(|key| (key, None))).collect();
             client.change_lane(&lane, &LaneChangeRequest { weights, ..LaneChangeRequest::default() }).await?
         }
+        LanesCommand::Limit(limit) if limit.is_look() => {
+            return show_limits(global, &client, &limit.lane).await;
+        }
         LanesCommand::Limit(limit) => {
             let (lane, limits) = limits_of(limit);
             let change = LaneChangeRequest { limits, ..LaneChangeRequest::default() };
             change_showing(&client, &lane, &change).await?
         }
         LanesCommand::Relevel { lane, key } => return relevel(global, &client, &lane, key).await,
-        LanesCommand::Show { lane, key } => client.lane_with(&lane, &LaneQuery { key, keys: None }).await?,
+        LanesCommand::Show { lane, key, keys } => client.lane_with(&lane, &LaneQuery { key, keys }).await?,
         LanesCommand::Pause { lane } => client.pause_lane(&lane).await?,
         LanesCommand::Resume { lane } => client.resume_lane(&lane).await?,
         LanesCommand::Drain { lane } => client.drain_lane(&lane).await?,
     };
     if global.json { print_json(&details) } else { print(details_text(&details).as_bytes()) }
+}
+
+/// Shows what is limited, and nothing else.
+async fn show_limits(global: &Global, client: &Client, lane: &str) -> Result<(), Exit> {
+    let no_keys = LaneQuery { key: None, keys: Some(0) };
+    let limits = client.lane_with(lane, &no_keys).await?.limits;
+    if global.json {
+        return print_json(&limits);
+    }
+    if limits == LaneLimitsInfo::default() {
+        eprintln!("no limits");
+        return Ok(());
+    }
+    print(limits_text(&limits).as_bytes())
 }
 
 /// The lane and the limits that are set or lifted.
@@ -132,6 +145,34 @@ async fn show_key_order(client: &Client, lane: &str, bar: &ProgressBar) {
         }
         KeyOrderInfo::Kept | KeyOrderInfo::Absent => String::new(),
     });
+}
+
+async fn redrive(
+    global: &Global,
+    client: &Client,
+    lane: &str,
+    mut request: RedriveRequest,
+) -> Result<(), Exit> {
+    let bar = bars::upload();
+    let mut tasks = 0;
+    loop {
+        let some = client.redrive_some(lane, &request).await.inspect_err(|_| {
+            bar.finish_and_clear();
+            eprintln!("{} tried again before this; run it again for the rest", counted(tasks, "task"));
+        })?;
+        tasks += some.tasks;
+        bar.set_message(format!("{} tried again", counted(tasks, "task")));
+        match some.next {
+            Some(next) => request.cursor = Some(next),
+            None => break,
+        }
+    }
+    bar.finish_and_clear();
+    if global.json {
+        return print_json(&RedriveResponse { tasks, next: None });
+    }
+    eprintln!("{} tried again", counted(tasks, "task"));
+    Ok(())
 }
 
 async fn relevel(global: &Global, client: &Client, lane: &str, keys: Vec<String>) -> Result<(), Exit> {

@@ -127,7 +127,16 @@ fn limit_text(limit: &LimitInfo) -> String {
     let burst =
         limit.burst.filter(|burst| *burst > 1).map_or_else(String::new, |burst| format!(", {burst} at once"));
     let rate = limit.per_second.map(|rate| format!("{rate} a second{burst}"));
-    in_flight.into_iter().chain(rate).collect::<Vec<_>>().join(", ")
+    let said: Vec<String> = in_flight.into_iter().chain(rate).collect();
+    // Said of a key by its name, it exempts it from the limit of each.
+    if said.is_empty() { "no limit".into() } else { said.join(", ") }
+}
+
+/// The limits of a lane, each on a line.
+pub(super) fn limits_text(limits: &LaneLimitsInfo) -> String {
+    limit_lines(limits)
+        .into_iter()
+        .fold(String::new(), |text, (name, limit)| format!("{text}{name:<10} {limit}\n"))
 }
 
 pub(super) fn explained_text(it: &TaskExplained) -> String {
@@ -188,6 +197,9 @@ pub(super) fn print_dead(dead: &DeadTasks) -> Result<(), Exit> {
         })
         .collect();
     print(aligned(&["TASKS", "LAST", "SUCH AS", "REASON"], &rows).as_bytes())?;
+    if dead.groups_left_out > 0 {
+        eprintln!("{} more, which are smaller, are not shown", counted(dead.groups_left_out, "group"));
+    }
     if dead.has_more {
         eprintln!("there are more: these are of the first {}", counted(dead.looked_at, "dead task"));
     }

@@ -2,6 +2,7 @@
 
 use super::stage::Stage;
 use serde_json::json;
+use windlass_client::Client;
 
 #[test]
 fn a_lane_is_created_filled_worked_on_and_its_dead_tasks_are_driven_again() {
@@ -140,8 +141,73 @@ fn limits_and_weights_of_keys_and_tenants_are_set_shown_and_applied_to_what_wait
     stage.run(&["work", "--exec", "true", "--strategy", "Lane(emails)", "--until-idle"]).well();
     assert_eq!(stage.json(&["lanes", "show", "emails"])["waiting"], json!(0));
 
-    for wrong in [&["lanes", "limit", "emails"][..], &["lanes", "limit", "emails", "--burst", "3"][..]] {
-        let refused = stage.run(wrong);
+    for wrong in [&["--each-key"][..], &["--key", "bob"][..], &["--burst", "3"][..]] {
+        let refused = stage.run(&[&["lanes", "limit", "emails"][..], wrong].concat());
         assert!(refused.code != 0 && refused.stderr.contains("Usage"), "{refused:?}");
     }
+}
+
+#[test]
+fn a_file_of_tasks_can_be_added_once_more_under_its_key_and_a_bad_line_says_what_is_in() {
+    let stage = Stage::new(&[]);
+    stage.run(&["lanes", "create", "emails"]).well();
+    let odd_key = stage.run(&["lanes", "add", "emails", "--idempotency-key", "a\nb"]);
+    assert!(odd_key.code == 2 && odd_key.stderr.contains("printable ASCII without spaces"), "{odd_key:?}");
+
+    let tasks: String = (0..2_300).map(|nth| format!("{{\"key\": \"k{}\"}}\r\n", nth % 3)).collect();
+    std::fs::write(stage.folder.path().join("tasks.jsonl"), &tasks).unwrap();
+    let add = ["--json", "lanes", "add", "emails", "--from", "tasks.jsonl", "--idempotency-key", "monday"];
+    let first = stage.run(&add).well();
+    let batches: Vec<serde_json::Value> =
+        first.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let counts: Vec<usize> = batches.iter().map(|it| it["tasks"].as_array().unwrap().len()).collect();
+    assert_eq!(counts, [1_000, 1_000, 300], "a document for each batch, on a line of its own");
+    assert_eq!(stage.run(&add).well(), first, "the same tasks");
+    assert_eq!(stage.json(&["lanes", "show", "emails"])["added"], json!(2_300));
+    // A file that is another one under the same key is told apart.
+    std::fs::write(stage.folder.path().join("tasks.jsonl"), tasks.replace("k2", "k3")).unwrap();
+    let other = stage.run(&add);
+    assert!(other.code == 1 && other.stderr.contains("use a new key for a new request"), "{other:?}");
+
+    let mut bad = tasks.clone().into_bytes();
+    let place = tasks.match_indices('\n').nth(1_099).unwrap().0;
+    bad[place - 5] = 0xff;
+    std::fs::write(stage.folder.path().join("bad.jsonl"), bad).unwrap();
+    let stopped = stage.run(&["lanes", "add", "emails", "--from", "bad.jsonl"]);
+    let said = "line 1100 is no task: invalid unicode code point at column 10; 1,000 tasks of earlier lines are in: mend it, and go on \
+                from line 1001\n";
+    assert!(stopped.code == 1 && stopped.stderr.ends_with(said), "{stopped:?}");
+    assert_eq!(stage.json(&["lanes", "show", "emails"])["added"], json!(3_300));
+
+    stage.run(&["lanes", "drain", "emails"]).well();
+    let refused = stage.run(&["lanes", "add", "emails", "--from", "tasks.jsonl"]);
+    assert!(refused.stderr.starts_with("0 tasks added before this; go on from line 1\n"), "{refused:?}");
+}
+
+#[test]
+fn what_is_limited_is_shown_by_itself_and_as_many_keys_as_are_asked_for() {
+    let stage = Stage::new(&[]);
+    stage.run(&["lanes", "create", "emails"]).well();
+    let limit = ["lanes", "limit", "emails"];
+    let none = stage.run(&limit);
+    assert_eq!((none.code, none.stdout.as_str(), none.stderr.as_str()), (0, "", "no limits\n"));
+    stage.run(&[&limit[..], &["--each-key", "--in-flight", "2"]].concat()).well();
+    // The command line has no word for it.
+    let exempt = serde_json::from_value(json!({"limits": {"named": {"bob": {}}}})).unwrap();
+    let client = Client::new(&format!("http://{}", stage.address)).unwrap();
+    let changed = async { client.change_lane("emails", &exempt).await };
+    tokio::runtime::Runtime::new().unwrap().block_on(changed).unwrap();
+    assert_eq!(stage.run(&limit).well(), "limits     each key: 2 in flight\n           bob: no limit\n");
+    let as_json = stage.json(&limit);
+    assert_eq!(as_json, json!({"each_key": {"in_flight": 2}, "named": {"bob": {}}}));
+
+    let tasks: String = (0..30).map(|nth| format!("{{\"key\": \"k{nth}\"}}\n")).collect();
+    std::fs::write(stage.folder.path().join("tasks.jsonl"), tasks).unwrap();
+    stage.run(&["lanes", "add", "emails", "--from", "tasks.jsonl"]).well();
+    for (args, count) in [(&[][..], 20), (&["--keys", "25"][..], 25), (&["--keys", "0"][..], 0)] {
+        let shown = stage.json(&[&["lanes", "show", "emails"], args].concat());
+        assert_eq!(shown["busiest"].as_array().unwrap().len(), count);
+    }
+    let tenant = stage.run(&["lanes", "relevel", "emails", "--key", "acme/"]);
+    assert!(tenant.code == 1 && tenant.stderr.contains("counts at once"), "{tenant:?}");
 }

@@ -1,7 +1,4 @@
 //! The session: one loop that owns the book, the socket and the running closures.
-//!
-//! Frames are written by a task of their own, so that a slow server that waits for us to read is never waited for
-//! while we write.
 
 use super::book::{Book, Held, Key, Refused, Tally};
 use super::prefetch::{AtHand, Prefetch};
@@ -11,17 +8,17 @@ use crate::backoff::Backoff;
 use crate::chance;
 use crate::client::Client;
 use crate::error::ClientError;
-use crate::socket::{ConsumeReceiver, ConsumeSender, ConsumeSocket, Welcome, refusal};
+use crate::link::{CLOSE_PATIENCE, Connecting, Link, at, connect_after, ready, receive};
+use crate::socket::{ConsumeSocket, Welcome, refusal};
 use std::collections::HashMap;
 use std::future::{pending, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
-use tokio::sync::mpsc;
-use tokio::task::{Id, JoinError, JoinHandle, JoinSet};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
-use windlass_api::frames::{self, ClientFrame, ServerFrame, WorkChunk, WorkOf};
+use tokio::task::{Id, JoinError, JoinSet};
+use tokio::time::{Instant, sleep_until};
+use windlass_api::frames::{ClientFrame, ServerFrame, WorkChunk, WorkOf};
 use windlass_api::json::{AttemptRef, ReleaseRequest};
 use windlass_api::lanes::LaneQuery;
 use windlass_core::entry::Output;
@@ -31,11 +28,6 @@ const PAUSE: Duration = Duration::from_millis(500);
 
 /// Chunks that take no longer share a report: the first of them waits so long for the others at the most.
 const REPORT_PATIENCE: Duration = Duration::from_millis(1);
-
-/// What a closing server still has to say is not waited for longer than this.
-const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
-
-type Connecting = Pin<Box<dyn Future<Output = Result<(ConsumeSocket, Welcome), ClientError>> + Send>>;
 
 /// One consumer at work.
 pub(super) struct Session<F> {
@@ -156,7 +148,7 @@ where
     }
 
     async fn next_event(&mut self, shutdown: Pin<&mut impl Future<Output = ()>>) -> Event {
-        let beat_at = self.link.as_ref().map(|link| link.beat_at);
+        let beat_at = self.link.as_ref().map(Link::beat_at);
         let surplus_at = self.prefetch.as_ref().and_then(|it| it.stale_at(self.book.queued_len()));
         let is_stopping = self.stop_by.is_some();
         let idle_at = self.idle_at();
@@ -227,7 +219,7 @@ where
 
     fn take_frame(&mut self, frame: ServerFrame) -> Result<(), ClientError> {
         if let Some(link) = &mut self.link {
-            link.heard_at = Instant::now();
+            link.note_heard();
         }
         // Not before: a server that welcomes us and closes at once must not be asked in a tight loop.
         self.backoff.reset();
@@ -334,21 +326,14 @@ where
     }
 
     fn connect_after(&mut self, wait: Duration) {
-        let (client, name) = (self.settings.client.clone(), self.settings.name.clone());
         let session = self.welcome.map(|welcome| welcome.session);
-        self.connecting = Some(Box::pin(async move {
-            sleep(wait).await;
-            ConsumeSocket::connect(&client, &name, session).await
-        }));
+        self.connecting = Some(connect_after(wait, &self.settings.client, &self.settings.name, session));
     }
 
     fn beat(&mut self) {
         let Some(link) = &mut self.link else { return };
-        if link.heard_at.elapsed() > link.beat_every * 6 {
+        if !link.beat() {
             self.cut("the server is silent");
-        } else {
-            link.send(&ClientFrame::Heartbeat {});
-            link.beat_at = Instant::now() + link.beat_every;
         }
     }
 
@@ -393,14 +378,6 @@ fn failure_of(error: JoinError) -> Failure {
     Failure::new(format!("the work panicked: {}", text.unwrap_or_else(|| "without a message".into())))
 }
 
-/// Something to wait for that may not be there, which then takes forever.
-async fn at(instant: Option<Instant>) {
-    match instant {
-        Some(instant) => sleep_until(instant).await,
-        None => pending().await,
-    }
-}
-
 /// Lets everything else that is ready run, once, while a report waits for more.
 async fn quiet(report_by: Option<Instant>) {
     if report_by.is_none() {
@@ -420,20 +397,6 @@ async fn quiet(report_by: Option<Instant>) {
         Poll::Pending
     })
     .await
-}
-
-async fn ready(connecting: &mut Option<Connecting>) -> Result<(ConsumeSocket, Welcome), ClientError> {
-    match connecting {
-        Some(connecting) => connecting.await,
-        None => pending().await,
-    }
-}
-
-async fn receive(link: &mut Option<Link>) -> Result<Option<ServerFrame>, ClientError> {
-    match link {
-        Some(link) => link.receiver.receive().await,
-        None => pending().await,
-    }
 }
 
 /// Whether there is really nothing left to do: a chunk that waits for its retry is something, and so are one that is ready
@@ -470,62 +433,4 @@ async fn release_crossed(client: &Client, crossed: Vec<WorkOf>) {
     if let Err(error) = client.release(&ReleaseRequest { chunks }).await {
         tracing::debug!(%error, "chunks are left to the end of the session");
     }
-}
-
-/// A connection with its writer.
-struct Link {
-    outbox: mpsc::UnboundedSender<Vec<u8>>,
-    writer: JoinHandle<()>,
-    receiver: ConsumeReceiver,
-    beat_every: Duration,
-    beat_at: Instant,
-    heard_at: Instant,
-}
-
-impl Link {
-    fn new(socket: ConsumeSocket, welcome: Welcome) -> Link {
-        let (sender, receiver) = socket.split();
-        let (outbox, frames) = mpsc::unbounded_channel();
-        let beat_every = Duration::from_millis((welcome.heartbeat_ms / 3).max(10));
-        let now = Instant::now();
-        let writer = tokio::spawn(write(sender, frames));
-        Link { outbox, writer, receiver, beat_every, beat_at: now + beat_every, heard_at: now }
-    }
-
-    fn send(&self, frame: &ClientFrame) {
-        // A writer that is gone has a broken connection, which the receiver finds out by itself.
-        let _ = self.outbox.send(frames::encode(frame));
-    }
-
-    /// Says goodbye; gives back the work that crossed it on the way.
-    async fn close(mut self) -> Vec<WorkOf> {
-        let mut crossed = Vec::new();
-        drop(self.outbox);
-        let goodbye = async {
-            let _ = self.writer.await;
-            while let Ok(Some(frame)) = self.receiver.receive().await {
-                if let ServerFrame::Work { work, .. } = frame {
-                    crossed.extend(work);
-                }
-            }
-        };
-        let _ = timeout(CLOSE_PATIENCE, goodbye).await;
-        crossed
-    }
-}
-
-async fn write(mut sender: ConsumeSender, mut frames: mpsc::UnboundedReceiver<Vec<u8>>) {
-    const FRAMES_PER_FLUSH_MAX: usize = 64;
-    let mut batch = Vec::new();
-    while frames.recv_many(&mut batch, FRAMES_PER_FLUSH_MAX).await > 0 {
-        for frame in batch.drain(..) {
-            if sender.feed_bytes(frame).await.is_err() {
-                return;
-            }
-        }
-        if sender.flush().await.is_err() {
-            return;
-        }
-    }
-    let _ = sender.close().await;
 }

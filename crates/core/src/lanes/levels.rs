@@ -101,6 +101,17 @@ pub fn is_tenant(name: &str) -> bool {
     name.ends_with('/')
 }
 
+/// Why a weight or a limit by this name would have no effect, as a sentence that says what to do. It is asked before a command is
+/// written: in the log of an earlier build such names are taken.
+pub fn problem_of_name(name: &str) -> Option<String> {
+    let tenant = tenant_of(name).filter(|tenant| is_tenant(name) && *tenant != name)?;
+    Some(format!(
+        "{name:?} is the name of nobody: only a tenant's ends with a slash, and it has no other; say {tenant:?} for the tenant, or {:?} \
+         for its user",
+        name.trim_end_matches('/')
+    ))
+}
+
 /// A lane's number: short, for the keys of its rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 #[cbor(transparent)]
@@ -242,6 +253,17 @@ mod tests {
         assert_eq!([tenant_of("acme"), tenant_of("")], [None, None]);
         assert_eq!([tenant_of("acme/bob"), tenant_of("acme/bob/x")], [Some("acme/"); 2]);
         assert!(is_tenant("acme/") && !is_tenant("acme"));
+    }
+
+    #[test]
+    fn a_name_with_a_slash_at_its_end_and_another_one_is_that_of_nobody() {
+        assert_eq!(
+            ["", "acme", "acme/", "/", "acme/bob", "acme/bob/x"].map(problem_of_name),
+            [const { None }; 6]
+        );
+        let problem = problem_of_name("acme/bob/").unwrap();
+        assert!(problem.contains("say \"acme/\" for the tenant, or \"acme/bob\" for its user"), "{problem}");
+        assert!(problem_of_name("acme//").is_some());
     }
 
     #[test]

@@ -36,11 +36,19 @@ pub fn dead_after<'a>(
         }
         None => tables.scan(Table::DeadTasks, (Bound::Included(&prefix[..]), end), Walk::Up),
     };
-    rows.map(|(key, bytes)| {
-        let DeadRow { reason, at } = rows::decode(Table::DeadTasks, &key, &bytes);
-        let id = TaskId::from_key(&key[4..]).expect("a dead task's row ends with its id");
-        DeadTask { id, reason, at }
-    })
+    rows.map(|(key, bytes)| dead_of_row(&key, &bytes))
+}
+
+/// A dead task of a lane.
+pub fn dead<R: ReadRows + ?Sized>(rows: &R, lane: LaneNumber, id: TaskId) -> Option<DeadTask> {
+    let key = key_of_dead(lane, id);
+    Some(dead_of_row(&key, &rows.row(Table::DeadTasks, &key)?))
+}
+
+fn dead_of_row(key: &[u8], bytes: &[u8]) -> DeadTask {
+    let DeadRow { reason, at } = rows::decode(Table::DeadTasks, key, bytes);
+    let id = TaskId::from_key(&key[4..]).expect("a dead task's row ends with its id");
+    DeadTask { id, reason, at }
 }
 
 /// A task that is not done.

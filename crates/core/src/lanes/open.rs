@@ -43,6 +43,24 @@ pub fn problem_of_name(name: &str) -> Option<String> {
     })
 }
 
+impl SetLane {
+    /// Why it is not to be written into the log, as a sentence that says what to do. Logs of earlier builds may hold it, and then it applies:
+    /// what was added to such a lane is not to be lost.
+    pub fn problem(&self) -> Option<String> {
+        if self.may_create { problem_of_step(&self.name) } else { None }
+    }
+}
+
+/// Why a lane of this name cannot be reached by a path, as a sentence that says what to do.
+pub fn problem_of_step(name: &str) -> Option<String> {
+    let is_step = matches!(name, "." | "..");
+    is_step.then(|| {
+        "a lane is not called `.` or `..`, which are steps in a path: clients leave them out of it, and would not reach the lane; use \
+         another name"
+            .into()
+    })
+}
+
 /// Applies it.
 pub(crate) fn set_lane(state: &mut LanesState, tables: &mut dyn Tables, at: At, it: &SetLane) -> Applied {
     if let Some(problem) = problem_of_name(&it.name) {
@@ -74,4 +92,29 @@ pub(crate) fn set_lane(state: &mut LanesState, tables: &mut dyn Tables, at: At, 
         ..row
     };
     state.set_lane(tables, &it.name, row)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn creates(name: &str) -> SetLane {
+        SetLane {
+            name: name.into(),
+            may_create: true,
+            is_paused: None,
+            is_draining: None,
+            without_key_order: true,
+        }
+    }
+
+    #[test]
+    fn a_step_of_a_path_is_no_new_lanes_name_but_one_that_is_there_is_changed_all_the_same() {
+        for name in [".", ".."] {
+            assert!(creates(name).problem().is_some_and(|problem| problem.contains("steps in a path")));
+            assert_eq!(SetLane { may_create: false, ..creates(name) }.problem(), None);
+            assert_eq!(problem_of_name(name), None, "logs of earlier builds apply as they did");
+        }
+        assert_eq!(["...", ".a", "a."].map(|name| creates(name).problem()), [const { None }; 3]);
+    }
 }

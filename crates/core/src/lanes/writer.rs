@@ -26,8 +26,7 @@ pub(crate) fn refusal(state: &LanesState, it: &AddTasks) -> Option<Refusal> {
         None => Some(Refusal::LaneUnknown { lane: it.lane.clone() }),
         Some(lane) if lane.row().is_draining => Some(Refusal::LaneDraining { lane: it.lane.clone() }),
         Some(lane) if lane.undone() + it.tasks.len() as u64 > LANE_TASKS_MAX => {
-            let problem = format!("a lane holds at most {LANE_TASKS_MAX} tasks; wait until some are done");
-            Some(Refusal::Malformed { problem })
+            Some(Refusal::LaneFull { lane: it.lane.clone() })
         }
         Some(_) => None,
     }
@@ -118,5 +117,41 @@ fn task_of(new: &NewTask, name: RankName, at: At) -> Task {
         failures: 0,
         failed: None,
         payload: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lanes::open::{SetLane, set_lane};
+    use crate::tables::MemoryTables;
+
+    #[test]
+    fn a_lane_that_would_hold_more_than_a_lane_may_refuses_and_takes_tasks_when_some_are_done() {
+        let (mut state, mut tables) = (LanesState::default(), MemoryTables::default());
+        let lane = SetLane {
+            name: "jobs".into(),
+            may_create: true,
+            is_paused: None,
+            is_draining: None,
+            without_key_order: true,
+        };
+        set_lane(&mut state, &mut tables, At::default(), &lane);
+        let name = RankName { lane: state.by_name("jobs").unwrap().row().number, priority: 0 };
+        state.count(name, |row| row.waiting = LANE_TASKS_MAX - 1);
+        let add = |tasks| AddTasks {
+            lane: "jobs".into(),
+            tasks: vec![NewTask::new("a"); tasks],
+            handed_out: Vec::new(),
+            idempotency_key: None,
+        };
+        assert_eq!(refusal(&state, &add(1)), None);
+        let full = refusal(&state, &add(2)).unwrap();
+        assert_eq!(full, Refusal::LaneFull { lane: "jobs".into() });
+        assert!(
+            full.to_string().contains("more than 4000000000 tasks that are not done; add them when some are")
+        );
+        state.count(name, |row| row.waiting -= 1);
+        assert_eq!(refusal(&state, &add(2)), None);
     }
 }

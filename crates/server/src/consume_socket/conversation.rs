@@ -2,8 +2,8 @@
 //!
 //! Each time the task is woken it takes in whatever is there (frames, work, outcomes of reports) and then writes all that
 //! it has to say with one flush, so that a chunk's acknowledgement and the next chunk leave in one packet. Reports go to the
-//! log side by side, completions that came together as one proposal; a session with too many under way is not read until some
-//! are answered.
+//! log side by side, completions that came together as one proposal; a session with too much under way, by number or by bytes, is not read until some
+//! is answered.
 //!
 //! Invariants
 //! - Reserves, re-asserts and releases reach the Dispatcher in the order in which they were read.
@@ -11,9 +11,10 @@
 //! - A consumer that does not read what it is told is cut off.
 
 mod reports;
+mod unanswered;
 
-use super::work;
-use crate::limits::{REPORTS_PER_SESSION_MAX, RESERVES_PER_SESSION_MAX};
+use super::work::{self, Frames};
+use crate::limits::RESERVES_PER_SESSION_MAX;
 use crate::metrics;
 use crate::roles::dispatcher::{Ask, Asker, Connected, Event, ToSession};
 use crate::service::Service;
@@ -30,6 +31,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
+use unanswered::Unanswered;
 use windlass_api::frames::{self, CLOSE_NO_HEARTBEAT, ClientFrame, PROTOCOL_VERSION, ServerFrame, WorkChunk};
 use windlass_api::json::detail_of;
 use windlass_api::problem::{Problem, ProblemCode};
@@ -90,6 +92,14 @@ struct Held {
     ask: Ask,
 }
 
+/// A reserve as it was asked, for the case that it has to be asked again.
+#[derive(Debug, Clone)]
+struct Reserve {
+    request: u64,
+    max: usize,
+    strategy: Arc<Strategy>,
+}
+
 /// See the file's head.
 pub(super) struct Conversation {
     service: Service,
@@ -99,12 +109,14 @@ pub(super) struct Conversation {
     /// looked at for every frame, and because a set whose every member was polled once wakes its task again, to no avail.
     awaited: FuturesUnordered<Awaited>,
     next_report: u64,
-    /// Their numbers, upwards: mostly there are few.
-    unanswered: VecDeque<u64>,
+    unanswered: Unanswered,
+    /// The size of the frame that is taken in.
+    frame_bytes: usize,
     /// The last of them.
     gathered: Vec<reports::Gathered>,
     held: VecDeque<Held>,
-    reserves: usize,
+    /// Those that are not answered, held ones among them.
+    reserves: Vec<Reserve>,
     unwritten: VecDeque<Message>,
     is_flushing: bool,
     /// When a consumer that reads nothing is cut off.
@@ -158,10 +170,11 @@ impl Conversation {
             socket,
             awaited,
             next_report: 0,
-            unanswered: VecDeque::new(),
+            unanswered: Unanswered::default(),
+            frame_bytes: 0,
             gathered: Vec::new(),
             held: VecDeque::new(),
-            reserves: 0,
+            reserves: Vec::new(),
             unwritten: VecDeque::new(),
             is_flushing: false,
             patience: None,
@@ -201,7 +214,7 @@ impl Conversation {
             && let Some(happened) = self.awaited.next().await
         {
             if let Happened::Answered { numbers, outcome } = happened {
-                self.note_answered(numbers);
+                self.unanswered.note_answered(numbers);
                 outcome.unwrap_or_default().iter().for_each(|frame| self.say(frame));
             }
         }
@@ -288,24 +301,28 @@ impl Conversation {
 
     /// Asks for work; what there is at once needs no other wake.
     fn reserve(&mut self, ask: Ask) -> Result<(), Goodbye> {
-        match self.service.dispatcher().reserve(ask) {
-            Some(answer) => self.hear(answer),
-            None => Ok(()),
+        let mut ask = Some(ask);
+        while let Some(answer) = ask.take().and_then(|ask| self.service.dispatcher().reserve(ask)) {
+            ask = self.hear(answer)?;
         }
+        Ok(())
     }
 
-    /// Says to the consumer what the Dispatcher has for it.
-    fn hear(&mut self, to_session: ToSession) -> Result<(), Goodbye> {
+    /// Says to the consumer what the Dispatcher has for it; gives what is to be asked again, since a reserve is never answered with nothing.
+    fn hear(&mut self, to_session: ToSession) -> Result<Option<Ask>, Goodbye> {
         match to_session {
             ToSession::Work { request, hand_outs } => {
-                self.reserves -= 1;
-                let chunks: usize = hand_outs.iter().map(|it| it.chunks.len()).sum();
-                metrics::RESERVED_CHUNKS.increment(chunks as u64);
-                let frames = work::frames_of(&self.service, request, &hand_outs);
+                let reserve = self.note_served(request);
+                let Frames { frames, chunks } = work::frames_of(&self.service, request, &hand_outs);
+                // All of it was done meanwhile by those who had it before, and the Dispatcher knows.
+                if frames.is_empty() {
+                    return Ok(reserve.map(|reserve| self.ask(reserve)));
+                }
+                metrics::RESERVED_CHUNKS.increment(chunks);
                 self.unwritten.extend(frames.into_iter().map(|frame| Message::Binary(frame.into())));
             }
             ToSession::Refused { request, problem } => {
-                self.reserves -= 1;
+                self.note_served(request);
                 self.say(&refused(request, &Problem::new(ProblemCode::StrategyInvalid, problem)));
             }
             ToSession::Draining => self.say(&ServerFrame::Draining {}),
@@ -317,33 +334,48 @@ impl Conversation {
                 return Err(Goodbye { code: CLOSE_NO_HEARTBEAT, reason });
             }
         }
-        Ok(())
+        Ok(None)
+    }
+
+    /// What the Dispatcher is asked for a reserve that waits from now on.
+    fn ask(&mut self, reserve: Reserve) -> Ask {
+        self.reserves.push(reserve.clone());
+        let Reserve { request, max, strategy } = reserve;
+        Ask { max, strategy, asker: Asker::Session { session: self.session, request } }
+    }
+
+    /// A reserve is answered; a client that gives several the same number has them answered in any order.
+    fn note_served(&mut self, request: u64) -> Option<Reserve> {
+        let place = self.reserves.iter().position(|reserve| reserve.request == request)?;
+        Some(self.reserves.remove(place))
     }
 
     fn take_what_happened(&mut self, context: &mut Context<'_>) -> Result<(), End> {
         while let Poll::Ready(Some(happened)) = Pin::new(&mut self.awaited).poll_next(context) {
             match happened {
                 Happened::Answered { numbers, outcome } => {
-                    self.note_answered(numbers);
+                    self.unanswered.note_answered(numbers);
                     outcome.map_err(End::Told)?.iter().for_each(|frame| self.say(frame));
                 }
                 Happened::Heard { word: Some(word), work } => {
                     // Before it is said: a word may be the last, and then the next is none.
                     self.awaited.push(next_word(work));
-                    self.hear(word).map_err(End::Told)?;
+                    if let Some(ask) = self.hear(word).map_err(End::Told)? {
+                        self.reserve(ask).map_err(End::Told)?;
+                    }
                 }
                 Happened::Heard { word: None, .. } => {}
                 Happened::Stopping => return Err(End::Told(Goodbye::away())),
             }
         }
         if let ComingBack::Said { below } = self.coming_back
-            && self.is_answered(below)
+            && self.unanswered.is_answered(below)
         {
             self.coming_back = ComingBack::Over;
             self.service.dispatcher().send(Event::Returned(self.session));
         }
         while let Some(first) = self.held.front()
-            && self.is_answered(first.below)
+            && self.unanswered.is_answered(first.below)
             && let Some(held) = self.held.pop_front()
         {
             self.reserve(held.ask).map_err(End::Told)?;
@@ -362,6 +394,7 @@ impl Conversation {
             match message {
                 Ok(Message::Binary(bytes)) => {
                     self.note_seen();
+                    self.frame_bytes = bytes.len();
                     let frame = frames::decode::<ClientFrame>(&bytes).map_err(|error| {
                         End::Told(Goodbye::protocol(format!("a frame does not decode: {error}")))
                     })?;
@@ -384,8 +417,8 @@ impl Conversation {
 
     /// Whether another frame may be read. A session with a report under way is woken when that one is answered.
     fn has_room(&self) -> bool {
-        let has_share = self.unanswered.is_empty() || !self.service.has_many_reports();
-        has_share && self.unanswered.len() < REPORTS_PER_SESSION_MAX && !self.has_much_to_say()
+        let has_share = self.unanswered.is_empty() || !self.service.has_much_reported();
+        has_share && self.unanswered.has_room() && !self.has_much_to_say()
     }
 
     /// Tells the Dispatcher that the consumer lives, a few times for each heartbeat and not for each frame.
@@ -462,12 +495,11 @@ impl Conversation {
     fn ask_for(&mut self, request: u64, max: usize, strategy: String) -> Result<Ask, Problem> {
         let strategy = self.read_strategy(strategy)?;
         check_reserve(max, &strategy)?;
-        if self.reserves >= RESERVES_PER_SESSION_MAX {
+        if self.reserves.len() >= RESERVES_PER_SESSION_MAX {
             let detail = format!("a session has at most {RESERVES_PER_SESSION_MAX} reserves waiting");
             return Err(Problem::new(ProblemCode::Busy, detail));
         }
-        self.reserves += 1;
-        Ok(Ask { max, strategy, asker: Asker::Session { session: self.session, request } })
+        Ok(self.ask(Reserve { request, max, strategy }))
     }
 
     /// The strategy that a text says.

@@ -14,34 +14,48 @@ use windlass_core::batch::reserver::HandOut;
 use windlass_core::ids::ChunkName;
 use windlass_core::lanes::tasks::PayloadRef;
 
-/// One or several frames of work, each of bounded size, as their bytes. What would be too much for one reserve goes back unharmed.
-pub(super) fn frames_of(service: &Service, request: u64, hand_outs: &[HandOut]) -> Vec<Vec<u8>> {
-    let (mut frames, mut frame, mut bytes_in_all, mut too_much) =
-        (Vec::new(), WorkFrame::default(), 0, Vec::new());
-    for (nth, hand_out) in hand_outs.iter().enumerate() {
+/// Frames of work, and how many chunks they carry.
+#[derive(Debug)]
+pub(super) struct Frames {
+    /// Each of bounded size, as their bytes; none if nothing of what was handed out is left to do.
+    pub(super) frames: Vec<Vec<u8>>,
+    pub(super) chunks: u64,
+}
+
+/// The frames of what was handed out. What would be too much for one reserve goes back unharmed; what is done meanwhile is left out.
+pub(super) fn frames_of(service: &Service, request: u64, hand_outs: &[HandOut]) -> Frames {
+    let (mut frames, mut chunks) = (vec![WorkFrame::default()], 0);
+    let (mut bytes_in_all, mut too_much) = (0, Vec::new());
+    for hand_out in hand_outs {
         if bytes_in_all > RESERVE_WORK_BYTES_MAX {
             let name = |chunk| ChunkName { submission: hand_out.submission, chunk };
             too_much.extend(hand_out.chunks.iter().map(|(chunk, token)| (name(*chunk), *token)));
             continue;
         }
-        bytes_in_all += match &hand_out.task {
-            Some(place) => service.look_at_task(place, |task| frame.push_task(hand_out, task)).unwrap_or(0),
-            None => service.abouts().look(service.order(), hand_out, |about| {
+        let frame = frames.last_mut().expect("there is always one to fill");
+        let pushed = match &hand_out.task {
+            Some(place) => service.look_at_task(place, |task| frame.push_task(hand_out, task)),
+            None => Some(service.abouts().look(service.order(), hand_out, |about| {
                 frame.push_chunks(hand_out, about);
                 about.bytes()
-            }),
+            })),
         };
-        let more = nth + 1 < hand_outs.len();
-        if frame.work.len() > WORK_FRAME_BYTES && more {
-            frames.push(std::mem::take(&mut frame).finish(request, more));
+        let Some(bytes) = pushed else { continue };
+        bytes_in_all += bytes;
+        chunks += hand_out.chunks.len() as u64;
+        if frame.work.len() > WORK_FRAME_BYTES {
+            frames.push(WorkFrame::default());
         }
     }
-    frames.push(frame.finish(request, false));
+    frames.pop_if(|last| last.count == 0);
+    let last = frames.len().saturating_sub(1);
+    let frames = frames.into_iter().enumerate().map(|(nth, frame)| frame.finish(request, nth < last));
+    let frames = frames.collect();
     if !too_much.is_empty() {
         // Nobody waits for the verdicts: each of these was handed out a moment ago.
         drop(service.release(too_much));
     }
-    frames
+    Frames { frames, chunks }
 }
 
 /// A [`ServerFrame::Work`](windlass_api::frames::ServerFrame::Work) in the making, with the bytes that one has: what is said of a

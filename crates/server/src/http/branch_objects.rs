@@ -1,7 +1,7 @@
 //! The objects that a branch's paths lead to: put, get, head, remove.
 
 use super::answer::{Answer, Refused};
-use super::extract::QueryOf;
+use super::extract::{PathOf, QueryOf};
 use super::ranges::{Shown, answer_object, open_range};
 use super::submissions::idempotency_key;
 use super::upload::upload;
@@ -9,7 +9,7 @@ use crate::service::Service;
 use crate::service::branches::condition_of;
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::header::{CONTENT_TYPE, ETAG, IF_MATCH, IF_NONE_MATCH};
 use axum::http::{HeaderMap, HeaderName, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -36,7 +36,7 @@ use windlass_store::objects::ObjectKey;
 )]
 pub(super) async fn put(
     State(service): State<Service>,
-    Path((branch, path)): Path<(String, String)>,
+    PathOf((branch, path)): PathOf<(String, String)>,
     headers: HeaderMap,
     body: Body,
 ) -> Answer<impl IntoResponse> {
@@ -77,7 +77,7 @@ pub(super) async fn put(
 )]
 pub(super) async fn get(
     State(service): State<Service>,
-    Path((branch, path)): Path<(String, String)>,
+    PathOf((branch, path)): PathOf<(String, String)>,
     QueryOf(query): QueryOf<AtQuery>,
     headers: HeaderMap,
 ) -> Answer<Response> {
@@ -95,7 +95,7 @@ pub(super) async fn get(
 )]
 pub(super) async fn head(
     State(service): State<Service>,
-    Path((branch, path)): Path<(String, String)>,
+    PathOf((branch, path)): PathOf<(String, String)>,
     QueryOf(query): QueryOf<AtQuery>,
     headers: HeaderMap,
 ) -> Answer<Response> {
@@ -115,7 +115,7 @@ pub(super) async fn head(
 )]
 pub(super) async fn remove(
     State(service): State<Service>,
-    Path((branch, path)): Path<(String, String)>,
+    PathOf((branch, path)): PathOf<(String, String)>,
     headers: HeaderMap,
 ) -> Answer<Json<StagedResponse>> {
     check_path(&path)?;

@@ -1,11 +1,11 @@
 //! Paths of branches: create, list, show, reset, delete; staging; commits.
 
 use super::answer::{Answer, Refused};
-use super::extract::{JsonBody, QueryOf};
+use super::extract::{JsonBody, PathOf, QueryOf};
 use super::submissions::idempotency_key;
 use crate::service::Service;
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::IntoResponse;
 use windlass_api::branches::{
@@ -52,7 +52,7 @@ pub(super) async fn create(
 )]
 pub(super) async fn show(
     State(service): State<Service>,
-    Path(branch): Path<String>,
+    PathOf(branch): PathOf<String>,
 ) -> Answer<Json<BranchInfo>> {
     service.freshen(None).await?;
     Ok(Json(service.branch(&branch)?))
@@ -64,7 +64,10 @@ pub(super) async fn show(
     params(("branch" = String, Path, description = "The branch's name, its slashes written as %2F.")),
     responses((status = 204, description = "The branch is gone."))
 )]
-pub(super) async fn delete(State(service): State<Service>, Path(branch): Path<String>) -> Answer<StatusCode> {
+pub(super) async fn delete(
+    State(service): State<Service>,
+    PathOf(branch): PathOf<String>,
+) -> Answer<StatusCode> {
     service.delete_branch(branch).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -77,7 +80,7 @@ pub(super) async fn delete(State(service): State<Service>, Path(branch): Path<St
 )]
 pub(super) async fn reset(
     State(service): State<Service>,
-    Path(branch): Path<String>,
+    PathOf(branch): PathOf<String>,
 ) -> Answer<Json<BranchInfo>> {
     Ok(Json(service.reset_branch(branch).await?))
 }
@@ -90,7 +93,7 @@ pub(super) async fn reset(
 )]
 pub(super) async fn token(
     State(service): State<Service>,
-    Path(branch): Path<String>,
+    PathOf(branch): PathOf<String>,
     JsonBody(request): JsonBody<TokenRequest>,
 ) -> Answer<Json<TokenResponse>> {
     Ok(Json(service.staging_token(&branch, &request).await?))
@@ -107,7 +110,7 @@ pub(super) async fn token(
 )]
 pub(super) async fn stage(
     State(service): State<Service>,
-    Path(branch): Path<String>,
+    PathOf(branch): PathOf<String>,
     headers: HeaderMap,
     JsonBody(request): JsonBody<StageRequest>,
 ) -> Answer<Json<StagedResponse>> {
@@ -122,7 +125,7 @@ pub(super) async fn stage(
 )]
 pub(super) async fn entries(
     State(service): State<Service>,
-    Path(branch): Path<String>,
+    PathOf(branch): PathOf<String>,
     QueryOf(query): QueryOf<EntriesQuery>,
 ) -> Answer<Json<EntryPage>> {
     Ok(Json(service.entry_page(&branch, &query).await?))
@@ -139,7 +142,7 @@ pub(super) async fn entries(
 )]
 pub(super) async fn commit(
     State(service): State<Service>,
-    Path(branch): Path<String>,
+    PathOf(branch): PathOf<String>,
     headers: HeaderMap,
     JsonBody(body): JsonBody<CommitBody>,
 ) -> Answer<impl IntoResponse> {
@@ -154,7 +157,7 @@ pub(super) async fn commit(
 )]
 pub(super) async fn log(
     State(service): State<Service>,
-    Path(branch): Path<String>,
+    PathOf(branch): PathOf<String>,
     QueryOf(query): QueryOf<LogQuery>,
 ) -> Answer<Json<CommitPage>> {
     service.freshen(None).await?;
@@ -172,7 +175,7 @@ pub(super) async fn log(
 )]
 pub(super) async fn rollback(
     State(service): State<Service>,
-    Path(branch): Path<String>,
+    PathOf(branch): PathOf<String>,
     headers: HeaderMap,
     JsonBody(body): JsonBody<RollbackBody>,
 ) -> Answer<impl IntoResponse> {
@@ -187,7 +190,7 @@ pub(super) async fn rollback(
 )]
 pub(super) async fn diff(
     State(service): State<Service>,
-    Path(branch): Path<String>,
+    PathOf(branch): PathOf<String>,
     QueryOf(query): QueryOf<DiffQuery>,
 ) -> Answer<Json<DiffPage>> {
     Ok(Json(service.diff_page(&branch, &query).await?))
@@ -201,7 +204,7 @@ pub(super) async fn diff(
 )]
 pub(super) async fn show_commit(
     State(service): State<Service>,
-    Path(commit): Path<String>,
+    PathOf(commit): PathOf<String>,
 ) -> Answer<Json<CommitInfo>> {
     service.freshen(None).await?;
     Ok(Json(service.commit_shown(&commit).await?))
@@ -215,7 +218,7 @@ pub(super) async fn show_commit(
 )]
 pub(super) async fn outcome(
     State(service): State<Service>,
-    Path(request): Path<String>,
+    PathOf(request): PathOf<String>,
     QueryOf(query): QueryOf<WaitQuery>,
 ) -> Answer<Json<CommitOutcome>> {
     let request = request_of(&request)?;
@@ -231,7 +234,7 @@ pub(super) async fn outcome(
 )]
 pub(super) async fn abort(
     State(service): State<Service>,
-    Path(request): Path<String>,
+    PathOf(request): PathOf<String>,
 ) -> Answer<Json<CommitOutcome>> {
     Ok(Json(service.abort_commit(request_of(&request)?).await?))
 }

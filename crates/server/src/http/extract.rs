@@ -75,6 +75,21 @@ impl<T: DeserializeOwned> FromRequestParts<Service> for QueryOf<T> {
     }
 }
 
+/// What a path names. An extractor of axum's own would refuse bytes that are no text with a text of its own.
+#[derive(Debug)]
+pub(super) struct PathOf<T>(pub(super) T);
+
+impl<T: DeserializeOwned + Send> FromRequestParts<Service> for PathOf<T> {
+    type Rejection = Refused;
+
+    async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Refused> {
+        match Path::from_request_parts(parts, service).await {
+            Ok(Path(value)) => Ok(PathOf(value)),
+            Err(error) => Err(Refused(Problem::new(ProblemCode::MalformedRequest, error.body_text()))),
+        }
+    }
+}
+
 /// The submission id in a path.
 #[derive(Debug)]
 pub(super) struct IdInPath(pub(super) SubmissionId);
@@ -84,12 +99,8 @@ impl FromRequestParts<Service> for IdInPath {
 
     async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Refused> {
         let malformed = |detail: String| Refused(Problem::new(ProblemCode::MalformedRequest, detail));
-        match Path::<String>::from_request_parts(parts, service).await {
-            Ok(Path(text)) => match text.parse() {
-                Ok(id) => Ok(IdInPath(id)),
-                Err(error) => Err(malformed(format!("{text:?} is no submission id: {error}"))),
-            },
-            Err(error) => Err(malformed(error.body_text())),
-        }
+        let PathOf(text) = PathOf::<String>::from_request_parts(parts, service).await?;
+        let id = text.parse().map(IdInPath);
+        id.map_err(|error| malformed(format!("{text:?} is no submission id: {error}")))
     }
 }

@@ -1,12 +1,12 @@
 //! Paths of lanes.
 
 use super::answer::{Answer, Refused};
-use super::extract::{JsonBody, QueryOf};
+use super::extract::{JsonBody, PathOf, QueryOf};
 use super::submissions::idempotency_key;
 use crate::service::Service;
 use crate::service::lanes::LaneChange;
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::IntoResponse;
 use windlass_api::lanes::{
@@ -14,6 +14,7 @@ use windlass_api::lanes::{
     LaneQuery, RedriveRequest, RedriveResponse, RelevelRequest, RelevelResponse, TaskExplained,
 };
 use windlass_api::problem::{Problem, ProblemCode};
+use windlass_core::lanes::levels::is_tenant;
 
 /// Lists lanes by name.
 #[utoipa::path(get, path = "/v1/lanes", tag = "lanes", params(LaneListQuery), responses((status = 200, body = LanePage)))]
@@ -33,7 +34,7 @@ pub(super) async fn list(
 )]
 pub(super) async fn show(
     State(service): State<Service>,
-    Path(lane): Path<String>,
+    PathOf(lane): PathOf<String>,
     QueryOf(query): QueryOf<LaneQuery>,
 ) -> Answer<Json<LaneDetails>> {
     service.freshen(None).await?;
@@ -47,7 +48,7 @@ pub(super) async fn show(
 )]
 pub(super) async fn create(
     State(service): State<Service>,
-    Path(lane): Path<String>,
+    PathOf(lane): PathOf<String>,
 ) -> Answer<Json<LaneDetails>> {
     Ok(Json(service.set_lane(lane, LaneChange::Create).await?))
 }
@@ -62,7 +63,7 @@ pub(super) async fn create(
 )]
 pub(super) async fn change(
     State(service): State<Service>,
-    Path(lane): Path<String>,
+    PathOf(lane): PathOf<String>,
     JsonBody(request): JsonBody<LaneChangeRequest>,
 ) -> Answer<Json<LaneDetails>> {
     Ok(Json(service.change_lane(lane, request).await?))
@@ -75,7 +76,7 @@ pub(super) async fn change(
 )]
 pub(super) async fn pause(
     State(service): State<Service>,
-    Path(lane): Path<String>,
+    PathOf(lane): PathOf<String>,
 ) -> Answer<Json<LaneDetails>> {
     Ok(Json(service.set_lane(lane, LaneChange::Pause).await?))
 }
@@ -87,7 +88,7 @@ pub(super) async fn pause(
 )]
 pub(super) async fn resume(
     State(service): State<Service>,
-    Path(lane): Path<String>,
+    PathOf(lane): PathOf<String>,
 ) -> Answer<Json<LaneDetails>> {
     Ok(Json(service.set_lane(lane, LaneChange::Resume).await?))
 }
@@ -99,7 +100,7 @@ pub(super) async fn resume(
 )]
 pub(super) async fn drain(
     State(service): State<Service>,
-    Path(lane): Path<String>,
+    PathOf(lane): PathOf<String>,
 ) -> Answer<Json<LaneDetails>> {
     Ok(Json(service.set_lane(lane, LaneChange::Drain).await?))
 }
@@ -115,7 +116,7 @@ pub(super) async fn drain(
 )]
 pub(super) async fn add(
     State(service): State<Service>,
-    Path(lane): Path<String>,
+    PathOf(lane): PathOf<String>,
     headers: HeaderMap,
     JsonBody(request): JsonBody<AddTasksRequest>,
 ) -> Answer<impl IntoResponse> {
@@ -134,7 +135,7 @@ pub(super) async fn add(
 )]
 pub(super) async fn explain(
     State(service): State<Service>,
-    Path((lane, task)): Path<(String, String)>,
+    PathOf((lane, task)): PathOf<(String, String)>,
 ) -> Answer<Json<TaskExplained>> {
     let Ok(id) = task.parse() else {
         let detail = format!("{task:?} is no task's id, which is a number");
@@ -154,9 +155,15 @@ pub(super) async fn explain(
 )]
 pub(super) async fn relevel(
     State(service): State<Service>,
-    Path(lane): Path<String>,
+    PathOf(lane): PathOf<String>,
     JsonBody(request): JsonBody<RelevelRequest>,
 ) -> Answer<Json<RelevelResponse>> {
+    if let Some(tenant) = request.keys.iter().find(|key| is_tenant(key)) {
+        let detail = format!(
+            "the weight of a tenant, such as {tenant:?}, counts at once; there is nothing to relevel"
+        );
+        return Err(Refused(Problem::new(ProblemCode::InvalidRequest, detail)));
+    }
     service.freshen(None).await?;
     Ok(Json(service.relevel(&lane, request).await?))
 }
@@ -168,13 +175,13 @@ pub(super) async fn relevel(
 )]
 pub(super) async fn dead(
     State(service): State<Service>,
-    Path(lane): Path<String>,
+    PathOf(lane): PathOf<String>,
 ) -> Answer<Json<DeadTasks>> {
     service.freshen(None).await?;
     Ok(Json(service.dead_tasks(&lane)?))
 }
 
-/// Tries dead tasks again.
+/// Tries dead tasks again, some at a time.
 #[utoipa::path(
     post, path = "/v1/lanes/{lane}/redrive", tag = "lanes", request_body = RedriveRequest,
     params(("lane" = String, Path, description = "The lane's name.")),
@@ -182,7 +189,7 @@ pub(super) async fn dead(
 )]
 pub(super) async fn redrive(
     State(service): State<Service>,
-    Path(lane): Path<String>,
+    PathOf(lane): PathOf<String>,
     JsonBody(request): JsonBody<RedriveRequest>,
 ) -> Answer<Json<RedriveResponse>> {
     service.freshen(None).await?;

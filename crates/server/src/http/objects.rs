@@ -1,12 +1,13 @@
 //! The object door: chunks' bytes, for clients that do not reach the object store themselves.
 
 use super::answer::{Answer, Refused};
+use super::extract::PathOf;
 use super::ranges::{Shown, answer_object, is_conditional, open_range, unknown, whole};
 use super::upload::{store_fault, upload};
 use crate::service::Service;
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use windlass_api::objects::ObjectInfo;
@@ -30,7 +31,7 @@ const CONTENT_TYPE: &str = "application/octet-stream";
 )]
 pub(super) async fn put(
     State(service): State<Service>,
-    Path(key): Path<String>,
+    PathOf(key): PathOf<String>,
     headers: HeaderMap,
     body: Body,
 ) -> Answer<impl IntoResponse> {
@@ -55,7 +56,7 @@ pub(super) async fn put(
 )]
 pub(super) async fn get(
     State(service): State<Service>,
-    Path(key): Path<String>,
+    PathOf(key): PathOf<String>,
     headers: HeaderMap,
 ) -> Answer<Response> {
     let key = key_of(&key)?;
@@ -80,7 +81,7 @@ pub(super) async fn get(
 )]
 pub(super) async fn head(
     State(service): State<Service>,
-    Path(key): Path<String>,
+    PathOf(key): PathOf<String>,
     headers: HeaderMap,
 ) -> Answer<Response> {
     look_and_answer(&service, &key_of(&key)?, &Method::HEAD, &headers).await

@@ -1,10 +1,10 @@
 //! Paths of weights.
 
 use super::answer::Answer;
-use super::extract::JsonBody;
+use super::extract::{JsonBody, PathOf};
 use crate::service::Service;
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use windlass_api::weights::{WeighRequest, WeightsInfo, WeightsList};
 
 /// Lists the weights of every field that has some.
@@ -20,7 +20,7 @@ pub(super) async fn list(State(service): State<Service>) -> Answer<Json<WeightsL
 )]
 pub(super) async fn show(
     State(service): State<Service>,
-    Path(field): Path<String>,
+    PathOf(field): PathOf<String>,
 ) -> Answer<Json<WeightsInfo>> {
     Ok(Json(service.weights_of(field).await?))
 }
@@ -32,7 +32,7 @@ pub(super) async fn show(
 )]
 pub(super) async fn weigh(
     State(service): State<Service>,
-    Path(field): Path<String>,
+    PathOf(field): PathOf<String>,
     JsonBody(request): JsonBody<WeighRequest>,
 ) -> Answer<Json<WeightsInfo>> {
     Ok(Json(service.weigh(field, request).await?))

@@ -9,7 +9,7 @@ use windlass_api::lanes::{LaneChangeRequest, LaneDetails, LaneLimitsChange, Lane
 use windlass_api::problem::{Problem, ProblemCode};
 use windlass_core::entry::{Command, Outcome, Refusal};
 use windlass_core::lanes::key_order::OrderKeys;
-use windlass_core::lanes::levels::Weight;
+use windlass_core::lanes::levels::{Weight, problem_of_name};
 use windlass_core::lanes::limiting::{Limit, LimitLane, Rate, Scope, SetLimit};
 use windlass_core::lanes::weigh::WeighKeys;
 use windlass_core::limits::TASKS_ORDERED_PER_COMMAND_MAX;
@@ -27,13 +27,15 @@ impl Service {
         });
         let weights: std::collections::BTreeMap<_, _> = weights.collect::<Result<_, _>>().map_err(invalid)?;
         let set = limits_to_set(request.limits).map_err(invalid)?;
+        let weigh = WeighKeys { lane: lane.clone(), weights };
+        self.check_change(&weigh, &set)?;
         // Limits first: they may have to wait, and then nothing of the request is to hold.
         let mut commands = Vec::new();
         if !set.is_empty() {
             commands.push(Command::LimitLane(LimitLane { lane: lane.clone(), set }));
         }
-        if !weights.is_empty() {
-            commands.push(Command::WeighKeys(WeighKeys { lane: lane.clone(), weights }));
+        if !weigh.weights.is_empty() {
+            commands.push(Command::WeighKeys(weigh));
         }
         for command in commands {
             let outcome = match self.propose(command.clone()).await {
@@ -49,6 +51,22 @@ impl Service {
             }
         }
         self.lane(&lane, &LaneQuery::default())
+    }
+
+    /// Whether the lane takes weights and limits: what is refused is refused before any of it is proposed. What is wrong with limits
+    /// alone the first command says. The weights can still be refused after it if another request has set so many meanwhile that the
+    /// lane has as many as it may; then the limits hold, and who asks is told that the weights do not.
+    fn check_change(&self, weigh: &WeighKeys, set: &[SetLimit]) -> Result<(), Problem> {
+        let weighed = weigh.weights.iter().filter(|(_, weight)| weight.is_some()).map(|(key, _)| key);
+        let limited = set.iter().filter(|it| it.limit.is_some()).filter_map(|it| match &it.scope {
+            Scope::Named(name) => Some(name),
+            Scope::Lane | Scope::EachKey | Scope::EachTenant => None,
+        });
+        if let Some(problem) = weighed.chain(limited).find_map(|name| problem_of_name(name)) {
+            return Err(invalid(problem));
+        }
+        let problem = self.order().read(|machine| weigh.problem(machine.lanes().by_name(&weigh.lane)?));
+        problem.map_or(Ok(()), |problem| Err(invalid(problem)))
     }
 
     /// Puts the tasks that wait in a lane in order key by key, as far as one request goes; if that is not to the end, it is a problem.

@@ -1,4 +1,4 @@
-//! The lanes room's verbs: create, pause, resume, drain; add tasks; dead ones, and redrive.
+//! The lanes room's verbs: create, pause, resume, drain; add tasks; dead ones.
 
 use super::Service;
 use super::batch::unexpected;
@@ -10,20 +10,18 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use windlass_api::json::time_text;
 use windlass_api::lanes::{
-    AddTasksRequest, AddTasksResponse, DeadGroup, DeadTasks, LaneDetails, LaneQuery, RedriveRequest,
-    RedriveResponse, TaskRequest,
+    AddTasksRequest, AddTasksResponse, DeadGroup, DeadTasks, LaneDetails, LaneQuery, TaskRequest,
 };
 use windlass_api::problem::{Problem, ProblemCode};
 use windlass_core::entry::{Command, Outcome, Refusal};
 use windlass_core::ids::ChunkName;
 use windlass_core::lanes::levels::{LaneNumber, Level, RankName, Weight};
-use windlass_core::lanes::listing::{self, dead_after};
+use windlass_core::lanes::listing;
 use windlass_core::lanes::open::SetLane;
 use windlass_core::lanes::places::{Place, PlaceRow};
 use windlass_core::lanes::reader::Placed;
-use windlass_core::lanes::redrive::Redrive;
-use windlass_core::lanes::tasks::{AddTasks, NewTask, Payload, PayloadRef, Standing, TaskId};
-use windlass_core::limits::{ATTEMPTS_MAX_DEFAULT, RETRY_DELAY_MS_DEFAULT, TASKS_PER_ADD_MAX};
+use windlass_core::lanes::tasks::{AddTasks, NewTask, Payload, PayloadRef, Standing};
+use windlass_core::limits::{ATTEMPTS_MAX_DEFAULT, RETRY_DELAY_MS_DEFAULT};
 use windlass_core::time::At;
 
 /// What is changed of a lane.
@@ -73,6 +71,9 @@ impl Service {
         };
         let may_create = change == LaneChange::Create;
         let set = SetLane { name: lane.clone(), may_create, is_paused, is_draining, without_key_order: true };
+        if let Some(problem) = set.problem() {
+            return Err(invalid(problem));
+        }
         match self.propose(Command::SetLane(set)).await? {
             Outcome::LaneSet => self.lane(&lane, &LaneQuery::default()),
             other => Err(unexpected(&other)),
@@ -126,7 +127,7 @@ impl Service {
         let mut groups: BTreeMap<String, (DeadGroup, At)> = BTreeMap::new();
         let (mut looked_at, mut has_more) = (0, false);
         self.order().read(|machine| {
-            for dead in dead_after(machine.tables(), number, None) {
+            for dead in machine.lanes().dead_after(machine.tables(), number, None) {
                 if looked_at == DEAD_LOOKED_AT_MAX {
                     has_more = true;
                     break;
@@ -153,52 +154,12 @@ impl Service {
             .map(|(group, last)| DeadGroup { last_at: time_text(last), ..group })
             .collect();
         groups.sort_by_key(|group| std::cmp::Reverse(group.tasks));
-        has_more |= groups.len() > DEAD_GROUPS_MAX;
+        let groups_left_out = groups.len().saturating_sub(DEAD_GROUPS_MAX) as u64;
         groups.truncate(DEAD_GROUPS_MAX);
-        Ok(DeadTasks { groups, looked_at: looked_at as u64, has_more })
+        Ok(DeadTasks { groups, looked_at: looked_at as u64, has_more, groups_left_out })
     }
 
-    /// Tries dead tasks again: those that are named, or all that died for a reason, or all. In steps of bounded work.
-    pub async fn redrive(&self, lane: String, request: RedriveRequest) -> Result<RedriveResponse, Problem> {
-        let number = self.lane_number(&lane)?;
-        if !request.tasks.is_empty() && request.reason.is_some() {
-            return Err(invalid("name tasks, or a reason, and not both".into()));
-        }
-        let mut redriven = 0;
-        if !request.tasks.is_empty() {
-            for some in request.tasks.chunks(TASKS_PER_ADD_MAX) {
-                redriven += self.redrive_some(&lane, some.to_vec()).await?;
-            }
-            return Ok(RedriveResponse { tasks: redriven });
-        }
-        let mut after = None;
-        loop {
-            let (looked_at, some): (usize, Vec<(TaskId, bool)>) = self.order().read(|machine| {
-                let dead = dead_after(machine.tables(), number, after).take(TASKS_PER_ADD_MAX);
-                let is_meant =
-                    |reason: &str| request.reason.as_deref().is_none_or(|wanted| reason.starts_with(wanted));
-                let some: Vec<_> = dead.map(|it| (it.id, is_meant(&it.reason))).collect();
-                (some.len(), some)
-            });
-            after = some.last().map(|(id, _)| *id).or(after);
-            let meant: Vec<TaskId> = some.into_iter().filter(|(_, is)| *is).map(|(id, _)| id).collect();
-            if !meant.is_empty() {
-                redriven += self.redrive_some(&lane, meant).await?;
-            }
-            if looked_at < TASKS_PER_ADD_MAX {
-                return Ok(RedriveResponse { tasks: redriven });
-            }
-        }
-    }
-
-    async fn redrive_some(&self, lane: &str, tasks: Vec<TaskId>) -> Result<u64, Problem> {
-        match self.propose(Command::Redrive(Redrive { lane: lane.to_owned(), tasks })).await? {
-            Outcome::Redriven { tasks } => Ok(tasks),
-            other => Err(unexpected(&other)),
-        }
-    }
-
-    fn lane_number(&self, name: &str) -> Result<LaneNumber, Problem> {
+    pub(super) fn lane_number(&self, name: &str) -> Result<LaneNumber, Problem> {
         let number = self.order().read(|machine| Some(machine.lanes().by_name(name)?.row().number));
         number.ok_or_else(|| unknown_lane(name))
     }

@@ -13,17 +13,18 @@ pub mod explain;
 mod lane_change;
 mod lane_keys;
 mod lane_look;
+mod lane_redrive;
 pub(crate) mod lane_relevel;
 mod lane_task;
 pub mod lanes;
 mod outputs;
 pub mod overview;
 pub mod reserve;
+mod under_way;
 pub mod weights;
 
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::limits::REPORTS_MAX;
 use crate::metrics;
 use crate::roles::Roles;
 use crate::roles::announcer::Announcer;
@@ -34,10 +35,12 @@ use branches::Addresses;
 use futures_util::FutureExt;
 use lanes::LaneNames;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+pub(crate) use under_way::ReportUnderWay;
+use under_way::UnderWay;
 use windlass_api::json::{Consistency, StatusInfo};
 use windlass_api::problem::{Problem, ProblemCode};
 use windlass_core::entry::{Command, Outcome, Refusal};
@@ -64,8 +67,7 @@ struct Inner {
     addresses: Addresses,
     /// Until when the log knows that leases under hard limits may run; 0 while there were none.
     leases_covered_until_ms: AtomicU64,
-    /// Reports of all consumers on their way through the log.
-    reports: Arc<AtomicUsize>,
+    reports: Arc<UnderWay>,
     lane_names: LaneNames,
     draining: CancellationToken,
     stop: CancellationToken,
@@ -84,7 +86,7 @@ impl Service {
             objects,
             addresses: Addresses::default(),
             leases_covered_until_ms: AtomicU64::new(0),
-            reports: Arc::new(AtomicUsize::new(0)),
+            reports: Arc::default(),
             lane_names: LaneNames::default(),
             draining: CancellationToken::new(),
             stop: CancellationToken::new(),
@@ -157,15 +159,14 @@ impl Service {
         self.inner.leases_covered_until_ms.fetch_max(until.as_ms(), Ordering::Relaxed);
     }
 
-    /// Whether as many reports are on their way through the log as the server has room for.
-    pub(crate) fn has_many_reports(&self) -> bool {
-        self.inner.reports.load(Ordering::Relaxed) >= REPORTS_MAX
+    /// Whether as much of consumers' reports is on its way through the log as the server has room for.
+    pub(crate) fn has_much_reported(&self) -> bool {
+        self.inner.reports.is_much()
     }
 
-    /// Counts a report until the guard is dropped.
-    pub(crate) fn count_report(&self) -> ReportUnderWay {
-        self.inner.reports.fetch_add(1, Ordering::Relaxed);
-        ReportUnderWay(Arc::clone(&self.inner.reports))
+    /// Counts a report that came in a frame of so many bytes, until the guard is dropped.
+    pub(crate) fn count_report(&self, bytes: usize) -> ReportUnderWay {
+        self.inner.reports.count(bytes)
     }
 
     /// Whether work can be taken in and handed out.
@@ -270,16 +271,6 @@ impl Service {
     }
 }
 
-/// A report on its way through the log.
-#[derive(Debug)]
-pub(crate) struct ReportUnderWay(Arc<AtomicUsize>);
-
-impl Drop for ReportUnderWay {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 fn not_leading() -> Problem {
     Problem::new(ProblemCode::Unavailable, "this node does not lead at the moment; try again in a second")
 }
@@ -295,6 +286,7 @@ pub fn problem_of_refusal(refusal: &Refusal) -> Problem {
         Refusal::Malformed { .. } => ProblemCode::InvalidRequest,
         Refusal::LaneUnknown { .. } => ProblemCode::LaneUnknown,
         Refusal::LaneDraining { .. } => ProblemCode::LaneDraining,
+        Refusal::LaneFull { .. } => ProblemCode::LaneFull,
         Refusal::KeysUnordered { .. } => ProblemCode::LaneKeysUnordered,
         Refusal::BranchUnknown { .. } => ProblemCode::BranchUnknown,
         Refusal::BranchExists { .. } => ProblemCode::BranchExists,

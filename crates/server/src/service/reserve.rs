@@ -11,7 +11,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use windlass_api::blob::Blob;
 use windlass_api::frames::Verdict;
@@ -81,23 +81,43 @@ impl Service {
         if self.dispatcher().has_hard_limit(&request.strategy) {
             self.cover_lease(lease_ms + request.wait_ms.min(RESERVE_WAIT_MS_MAX)).await?;
         }
-        let (reply, answer) = oneshot::channel();
+        let strategy = Arc::new(request.strategy);
+        let begin = Instant::now();
         let wait = Duration::from_millis(request.wait_ms.min(RESERVE_WAIT_MS_MAX));
-        let asker = Asker::Lease { lease_ms, wait: !wait.is_zero(), reply };
-        let ask = Ask { max: request.max, strategy: Arc::new(request.strategy), asker };
-        // The answer of a lease comes by its own way.
-        drop(self.dispatcher().reserve(ask));
-        let mut asked = Asked { service: self, answer };
-        // An ask that does not wish to wait is answered at once.
-        let limit = if wait.is_zero() { Duration::from_secs(10) } else { wait };
-        let answered = tokio::time::timeout(limit, &mut asked.answer).await;
-        let reservations = match answered {
-            Ok(Ok(Ok((hand_outs, until)))) => self.reservations(&hand_outs, until),
-            Ok(Ok(Err(problem))) => return Err(Problem::new(ProblemCode::StrategyInvalid, problem)),
-            Ok(Err(_)) | Err(_) => Vec::new(),
+        let reservations = loop {
+            let left = wait.saturating_sub(begin.elapsed());
+            let asked = self.hand_out(request.max, Arc::clone(&strategy), lease_ms, left).await?;
+            let Some((hand_outs, until)) = asked else { break Vec::new() };
+            let reservations = self.reservations(&hand_outs, until);
+            // If all of it was done meanwhile by those who had it before, there may be more, now or before the time is over.
+            if !reservations.is_empty() || hand_outs.is_empty() {
+                break reservations;
+            }
         };
         metrics::RESERVED_CHUNKS.increment(reservations.len() as u64);
         Ok(ReserveResponse { reservations })
+    }
+
+    /// What the Dispatcher hands out to a caller without a session; none if there is nothing in this time.
+    async fn hand_out(
+        &self,
+        max: usize,
+        strategy: Arc<Strategy>,
+        lease_ms: u64,
+        wait: Duration,
+    ) -> Result<Option<(Vec<HandOut>, At)>, Problem> {
+        let (reply, answer) = oneshot::channel();
+        let asker = Asker::Lease { lease_ms, wait: !wait.is_zero(), reply };
+        // The answer of a lease comes by its own way.
+        drop(self.dispatcher().reserve(Ask { max, strategy, asker }));
+        let mut asked = Asked { service: self, answer };
+        // An ask that does not wish to wait is answered at once.
+        let limit = if wait.is_zero() { Duration::from_secs(10) } else { wait };
+        match tokio::time::timeout(limit, &mut asked.answer).await {
+            Ok(Ok(Ok(handed_out))) => Ok(Some(handed_out)),
+            Ok(Ok(Err(problem))) => Err(Problem::new(ProblemCode::StrategyInvalid, problem)),
+            Ok(Err(_)) | Err(_) => Ok(None),
+        }
     }
 
     /// Notes in the log that leases under a hard limit may run this long from now on, unless that is known already: a new

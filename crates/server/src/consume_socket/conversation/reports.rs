@@ -1,8 +1,7 @@
 //! Reports of a conversation: what a consumer says goes through the log side by side, and is answered as its outcome is known.
 //!
 //! Invariants
-//! - Reports have numbers, upwards, in the order in which they were read; those that go through the log together have numbers that follow
-//!   each other.
+//! - Reports that go through the log together have numbers that follow each other.
 
 use super::{Conversation, Goodbye, Happened, refused};
 use crate::consume_socket::work;
@@ -11,7 +10,6 @@ use crate::service::ReportUnderWay;
 use crate::service::complete::Completion;
 use axum::extract::ws::close_code;
 use futures_util::FutureExt;
-use std::ops::Range;
 use windlass_api::frames::{ServerFrame, TaskToAdd, Verdict};
 use windlass_api::lanes::AddTasksRequest;
 use windlass_api::problem::Problem;
@@ -28,22 +26,10 @@ pub(super) struct Gathered {
 }
 
 impl Conversation {
-    pub(super) fn note_answered(&mut self, numbers: Range<u64>) {
-        if let Ok(place) = self.unanswered.binary_search(&numbers.start) {
-            let count = (numbers.end - numbers.start) as usize;
-            self.unanswered.drain(place..place + count);
-        }
-    }
-
-    /// Whether every report below a number is answered.
-    pub(super) fn is_answered(&self, below: u64) -> bool {
-        self.unanswered.front().is_none_or(|unanswered| *unanswered >= below)
-    }
-
     /// Keeps a completion for those that may come with it.
     pub(super) fn gather(&mut self, request: u64, completion: Completion) {
-        self.number_next();
-        let under_way = self.service.count_report();
+        self.number_next(self.frame_bytes);
+        let under_way = self.service.count_report(self.frame_bytes);
         self.gathered.push(Gathered { request, completion, under_way });
         if self.gathered.len() == COMMANDS_TOGETHER_MAX {
             self.report_gathered();
@@ -74,7 +60,8 @@ impl Conversation {
         request: u64,
         outcome: impl Future<Output = Result<Vec<Verdict>, Problem>> + Send + 'static,
     ) {
-        let (number, under_way) = (self.next_number(), self.service.count_report());
+        let number = self.next_number(self.frame_bytes);
+        let under_way = self.service.count_report(self.frame_bytes);
         self.await_report(number, request, under_way, outcome);
     }
 
@@ -100,8 +87,8 @@ impl Conversation {
         tasks: Vec<TaskToAdd>,
         idempotency_key: Option<String>,
     ) {
-        let number = self.next_number();
-        let under_way = self.service.count_report();
+        let number = self.next_number(self.frame_bytes);
+        let under_way = self.service.count_report(self.frame_bytes);
         let tasks = AddTasksRequest { tasks: tasks.into_iter().map(work::request_of).collect() };
         let added = self.service.add_tasks(lane, tasks, idempotency_key);
         self.awaited.push(Box::pin(added.map(move |added| {
@@ -115,15 +102,15 @@ impl Conversation {
     }
 
     /// The number of something that is reported by itself. What was gathered before goes first, so that its numbers follow each other.
-    pub(super) fn next_number(&mut self) -> u64 {
+    fn next_number(&mut self, bytes: usize) -> u64 {
         self.report_gathered();
-        self.number_next()
+        self.number_next(bytes)
     }
 
-    pub(super) fn number_next(&mut self) -> u64 {
+    fn number_next(&mut self, bytes: usize) -> u64 {
         let number = self.next_report;
         self.next_report += 1;
-        self.unanswered.push_back(number);
+        self.unanswered.push(number, bytes);
         number
     }
 
@@ -131,7 +118,7 @@ impl Conversation {
     pub(super) fn must_enlist(&mut self, ask: &Ask) -> bool {
         self.service.dispatcher().has_hard_limit(&ask.strategy) && {
             let enlisted = self.enlist();
-            !self.is_answered(enlisted + 1)
+            !self.unanswered.is_answered(enlisted + 1)
         }
     }
 
@@ -141,7 +128,8 @@ impl Conversation {
             return enlisted;
         }
         let enlist = Enlist { joined: vec![self.session.0], ..Enlist::default() };
-        let number = self.next_number();
+        // The frame's bytes are those of what it reports.
+        let number = self.next_number(0);
         self.enlisted = Some(number);
         let enlisted = self.service.propose(Command::Enlist(enlist));
         self.awaited.push(Box::pin(enlisted.map(move |enlisted| {
