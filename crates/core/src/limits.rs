@@ -247,6 +247,9 @@ pub const LANE_FLOWS_LOADED_MAX: usize = 4_096;
 /// Tenants and keys whose next tasks are read while one is waited for.
 pub const LANE_FLOWS_READ_AHEAD: usize = 64;
 
+/// Leases that are looked at for the first one on a task of a lane or key: about a millisecond.
+pub const LEASES_LOOKED_AT_MAX: usize = 4_096;
+
 /// Keys of a lane whose shares are remembered: about 100 bytes each.
 pub const LANE_USAGE_KEYS_MAX: usize = 1_024;
 

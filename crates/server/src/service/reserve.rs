@@ -6,13 +6,14 @@ use super::batch::unexpected;
 use super::lanes::TaskToDo;
 use crate::limits::{LEASE_COVER_MS, LEASE_MS_MAX, LEASE_MS_MIN, RESERVE_ANSWER_BYTES, RESERVE_WAIT_MS_MAX};
 use crate::metrics;
-use crate::roles::dispatcher::{Ask, Asker, Event, Reasserted};
+use crate::roles::dispatcher::{Ask, Asker, Event, NotLeased, Reasserted};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 use windlass_api::blob::Blob;
 use windlass_api::frames::Verdict;
 use windlass_api::json::{ReservationInfo, ReserveRequest, ReserveResponse, time_text};
@@ -78,23 +79,29 @@ impl Service {
     pub async fn reserve(&self, request: ReserveRequest) -> Result<ReserveResponse, Problem> {
         check_reserve(request.max, &request.strategy)?;
         let lease_ms = lease_ms(request.lease_ms)?;
-        if self.dispatcher().has_hard_limit(&request.strategy) {
-            self.cover_lease(lease_ms + request.wait_ms.min(RESERVE_WAIT_MS_MAX)).await?;
-        }
-        let (reply, answer) = oneshot::channel();
         let wait = Duration::from_millis(request.wait_ms.min(RESERVE_WAIT_MS_MAX));
-        let asker = Asker::Lease { lease_ms, wait: !wait.is_zero(), reply };
-        let ask = Ask { max: request.max, strategy: Arc::new(request.strategy), asker };
-        // The answer of a lease comes by its own way.
-        drop(self.dispatcher().reserve(ask));
-        let mut asked = Asked { service: self, answer };
         // An ask that does not wish to wait is answered at once.
-        let limit = if wait.is_zero() { Duration::from_secs(10) } else { wait };
-        let answered = tokio::time::timeout(limit, &mut asked.answer).await;
-        let reservations = match answered {
-            Ok(Ok(Ok((hand_outs, until)))) => self.reservations(&hand_outs, until),
-            Ok(Ok(Err(problem))) => return Err(Problem::new(ProblemCode::StrategyInvalid, problem)),
-            Ok(Err(_)) | Err(_) => Vec::new(),
+        let end = Instant::now() + if wait.is_zero() { Duration::from_secs(10) } else { wait };
+        let strategy = Arc::new(request.strategy);
+        let mut is_covered = self.dispatcher().has_hard_limit(&strategy);
+        let reservations = loop {
+            if is_covered {
+                self.cover_lease(lease_ms + request.wait_ms.min(RESERVE_WAIT_MS_MAX)).await?;
+            }
+            let (reply, answer) = oneshot::channel();
+            let asker = Asker::Lease { lease_ms, wait: !wait.is_zero(), is_covered, reply };
+            // The answer of a lease comes by its own way.
+            drop(self.dispatcher().reserve(Ask { max: request.max, strategy: Arc::clone(&strategy), asker }));
+            let mut asked = Asked { service: self, answer };
+            match tokio::time::timeout_at(end, &mut asked.answer).await {
+                Ok(Ok(Ok((hand_outs, until)))) => break self.reservations(&hand_outs, until),
+                Ok(Ok(Err(NotLeased::Refused(problem)))) => {
+                    return Err(Problem::new(ProblemCode::StrategyInvalid, problem));
+                }
+                // A limit has come about since it was looked for one.
+                Ok(Ok(Err(NotLeased::Uncovered))) => is_covered = true,
+                Ok(Err(_)) | Err(_) => break Vec::new(),
+            }
         };
         metrics::RESERVED_CHUNKS.increment(reservations.len() as u64);
         Ok(ReserveResponse { reservations })
@@ -102,7 +109,7 @@ impl Service {
 
     /// Notes in the log that leases under a hard limit may run this long from now on, unless that is known already: a new
     /// leader waits for them. Noting a minute more than is asked for keeps the log small.
-    async fn cover_lease(&self, lease_ms: u64) -> Result<(), Problem> {
+    pub(super) async fn cover_lease(&self, lease_ms: u64) -> Result<(), Problem> {
         let now = self.clock().now();
         if self.leases_covered_until() >= now.after_ms(lease_ms) {
             return Ok(());
@@ -207,11 +214,18 @@ impl Service {
         ms: u64,
     ) -> Result<Vec<Verdict>, Problem> {
         let lease_ms = lease_ms(ms)?;
-        if self.leases_covered_until() > At::default() {
+        let has_limits = || self.leases_covered_until() > At::default() || self.dispatcher().limits_lanes();
+        let is_covered = has_limits();
+        if is_covered {
             self.cover_lease(lease_ms).await?;
         }
         let until = self.clock().now().after_ms(lease_ms);
-        self.verdicts(chunks, |chunks, reply| Event::Extend(chunks, until, reply)).await
+        let verdicts = self.verdicts(chunks, |chunks, reply| Event::Extend(chunks, until, reply)).await?;
+        // A limit that has come about meanwhile counted the leases as they were before. Nobody leans on this one until it is told.
+        if !is_covered && has_limits() {
+            self.cover_lease(lease_ms).await?;
+        }
+        Ok(verdicts)
     }
 
     /// Takes chunks back unharmed; the question is on its way when this returns.
@@ -270,7 +284,7 @@ impl Service {
 /// An ask whose caller may go away at any moment: what was handed out and never looked at goes back unharmed.
 struct Asked<'a> {
     service: &'a Service,
-    answer: oneshot::Receiver<Result<(Vec<HandOut>, At), String>>,
+    answer: oneshot::Receiver<Result<(Vec<HandOut>, At), NotLeased>>,
 }
 
 impl Drop for Asked<'_> {

@@ -210,6 +210,11 @@ impl Desk {
         self.out.iter().filter(|(_, place)| place.rank == name).map(|(id, _)| *id).collect()
     }
 
+    /// The tasks of a lane that are out.
+    pub fn out_of_lane(&self, lane: LaneNumber) -> impl Iterator<Item = TaskId> {
+        self.out.iter().filter(move |(_, place)| place.rank.lane == lane).map(|(id, _)| *id)
+    }
+
     /// Where a task stands that is out.
     pub fn place_of(&self, id: TaskId) -> Option<&Place> {
         self.out.get(&id)

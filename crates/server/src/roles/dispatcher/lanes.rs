@@ -2,11 +2,10 @@
 
 use super::{Dispatcher, Reasserted};
 use tokio::sync::oneshot;
-use windlass_core::batch::reserver::{SessionId, Standing};
-use windlass_core::batch::strategy::Strategy;
+use windlass_core::batch::reserver::{Reserver, SessionId, Standing};
 use windlass_core::ids::Epoch;
 use windlass_core::lanes::desk::Errand;
-use windlass_core::lanes::levels::QueueName;
+use windlass_core::lanes::levels::{QueueName, RankName};
 use windlass_core::lanes::reader::Placed;
 use windlass_core::limits::LANE_ACK_EVERY_MS;
 use windlass_core::time::At;
@@ -81,6 +80,14 @@ impl Dispatcher {
         reply: oneshot::Sender<Vec<Standing>>,
     ) {
         // Without a leadership there is no answer: dropping the reply tells the asker.
+        let Some(desk) = self.reserver.as_ref().map(Reserver::desk) else { return };
+        let limits = |rank: RankName| desk.name_of(rank.lane).is_some_and(|lane| self.limits_lane(lane));
+        let is_limited = self.sessions.may_hold_limited(session)
+            || self.limits_lanes()
+                && claimed.iter().any(|it| it.place.as_ref().is_some_and(|(rank, _)| limits(*rank)));
+        if is_limited {
+            self.enlist(session);
+        }
         let Some(reserver) = &mut self.reserver else { return };
         let standing = |it: Reasserted| match it.place {
             Some((rank, placed)) => reserver.reassert_task(session, rank, placed, it.token),
@@ -89,12 +96,8 @@ impl Dispatcher {
         drop(reply.send(claimed.into_iter().map(standing).collect()));
     }
 
-    pub(super) fn limits_tasks_in_flight(&self, strategy: &Strategy) -> bool {
-        self.reserver.as_ref().is_some_and(|reserver| reserver.limits_tasks_in_flight(strategy))
-    }
-
     /// Something else is said of a lane.
     pub(super) fn note_lane_limits(&mut self) {
-        self.lanes_changed = self.reserver.as_ref().map(|reserver| reserver.desk().has_limits_in_flight());
+        self.lanes_changed = Some(self.limits_lanes());
     }
 }
