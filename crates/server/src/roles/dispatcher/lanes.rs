@@ -7,7 +7,7 @@ use windlass_core::ids::Epoch;
 use windlass_core::lanes::desk::Errand;
 use windlass_core::lanes::levels::{QueueName, RankName};
 use windlass_core::lanes::reader::Placed;
-use windlass_core::limits::LANE_ACK_EVERY_MS;
+use windlass_core::limits::{LANE_ACK_EVERY_MS, LANE_ACKS_AT_ONCE, LANE_ACKS_PAUSE_MS};
 use windlass_core::time::At;
 
 /// What the Clerk is sent for.
@@ -38,7 +38,8 @@ impl Dispatcher {
     /// When something of the lanes is due.
     pub(super) fn next_lane_tick(&self) -> Option<At> {
         let desk = self.reserver.as_ref()?.desk();
-        desk.next_due().into_iter().chain(desk.next_room()).min()
+        let notes = self.notes_more_lanes.then_some(self.note_lanes_at);
+        desk.next_due().into_iter().chain(desk.next_room()).chain(notes).min()
     }
 
     /// Does what is due of the lanes.
@@ -49,8 +50,9 @@ impl Dispatcher {
         }
         reserver.make_room(now);
         if self.note_lanes_at <= now {
-            self.note_lanes_at = now.after_ms(LANE_ACK_EVERY_MS);
-            reserver.desk_mut().note_all();
+            self.notes_more_lanes = reserver.desk_mut().note_some(LANE_ACKS_AT_ONCE);
+            let pause_ms = if self.notes_more_lanes { LANE_ACKS_PAUSE_MS } else { LANE_ACK_EVERY_MS };
+            self.note_lanes_at = now.after_ms(pause_ms);
         }
     }
 

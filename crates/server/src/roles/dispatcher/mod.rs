@@ -69,6 +69,8 @@ pub struct Dispatcher {
     errands: mpsc::UnboundedSender<LaneErrand>,
     /// When the lanes' ack levels are noted next.
     note_lanes_at: At,
+    /// Whether more of them are to be noted than could be last time.
+    notes_more_lanes: bool,
     /// Whether any lane limits tasks in flight, or is about to, if that is news.
     lanes_changed: Option<bool>,
 }
@@ -116,6 +118,7 @@ impl Dispatcher {
             enlisting: Enlisting::new(roster),
             errands,
             note_lanes_at: At::from_ms(0),
+            notes_more_lanes: false,
             lanes_changed: None,
         }
     }
