@@ -274,6 +274,75 @@ async fn a_task_knows_what_is_ahead_of_it_and_how_many_go_first_at_most() {
 }
 
 #[tokio::test]
+async fn a_task_that_waits_for_a_lease_of_its_key_knows_when_that_is_over_at_the_latest() {
+    let server = Here::start(|_| {}).await;
+    create(&server, "emails").await;
+    change(&server, "emails", json!({"limits": {"each_key": {"in_flight": 1}}})).await;
+    add(&server, "emails", tasks_of("eve", 1)).await;
+    let ids = add(&server, "emails", tasks_of("bob", 2)).await;
+    let lease_ms = [60_000, 600_000].map(|ms| json!({"max": 1, "strategy": "Lane(emails)", "lease_ms": ms}));
+    let before = SystemTime::now();
+    for body in lease_ms {
+        let reserved = server.post("/v1/reserve", body).await.json;
+        assert_eq!(reserved["reservations"].as_array().unwrap().len(), 1);
+    }
+    let blocked = explain(&server, "emails", &ids[1]).await;
+    let left = time_of(&blocked["blocked_by"][0]["free_at"]).duration_since(before).unwrap();
+    assert!(
+        (Duration::from_secs(590)..Duration::from_secs(660)).contains(&left),
+        "not that of eve: {blocked}"
+    );
+    assert_eq!(blocked["no_wait_bound"], "a limit is in its way");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_said_of_a_lane_with_very_many_tenants_leaves_none_of_them_out() {
+    const TENANTS: u64 = 70_000;
+    let server = Here::start(|_| {}).await;
+    create(&server, "emails").await;
+    for begin in (0..TENANTS).step_by(1_000) {
+        let tasks: Value = (begin..begin + 1_000).map(|nth| json!({"key": format!("t{nth:05}/u")})).collect();
+        add(&server, "emails", tasks).await;
+    }
+    let last = add(&server, "emails", json!([{"key": "a"}])).await;
+    let explained = explain(&server, "emails", &last[0]).await;
+    assert_eq!((&explained["ahead"], &explained["has_more_ahead"]), (&json!(TENANTS), &json!(false)));
+    assert_eq!(explained["ahead_by_key"].as_array().unwrap().len(), 20);
+    let bound = explained["wait_bound"].as_u64().unwrap();
+    assert!((TENANTS..2 * TENANTS).contains(&bound), "a turn of each tenant: {bound}");
+
+    // The busiest users of a tenant are found however many there are, and behind whatever names.
+    for begin in (0..TENANTS).step_by(1_000) {
+        let tasks: Value = (begin..begin + 1_000).map(|nth| json!({"key": format!("z/u{nth:05}")})).collect();
+        add(&server, "emails", tasks).await;
+    }
+    add(&server, "emails", tasks_of("z/zoe", 5)).await;
+    let shown = server.get("/v1/lanes/emails?key=z/").await.json["busiest"].clone();
+    assert_eq!((&shown[0]["key"], &shown[1]["key"]), (&json!("z/"), &json!("z/zoe")), "{shown}");
+    assert_eq!(shown.as_array().unwrap().len(), 1 + 20);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn keys_that_got_much_and_have_nothing_left_are_shown_though_users_got_more() {
+    let server = Here::start(|_| {}).await;
+    create(&server, "emails").await;
+    for nth in 0..30 {
+        add(&server, "emails", tasks_of(&format!("acme/u{nth}"), 2)).await;
+    }
+    add(&server, "emails", tasks_of("bob", 1)).await;
+    add(&server, "emails", tasks_of("eve", 1)).await;
+    let held = reserve_so_many(&server, 62).await;
+    complete(&server, &held).await;
+    until(&server, "emails", |lane| lane["done"] == 62).await;
+    let shown = server.get("/v1/lanes/emails?keys=3").await.json["busiest"].clone();
+    let shown: Vec<&str> = shown.as_array().unwrap().iter().map(|it| it["key"].as_str().unwrap()).collect();
+    assert_eq!(shown, ["acme/", "bob", "eve"]);
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn limits_that_make_no_sense_are_refused_with_what_to_do() {
     let server = Here::start(|_| {}).await;
     create(&server, "emails").await;

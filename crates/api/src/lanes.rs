@@ -55,7 +55,9 @@ pub struct LaneDetails {
     /// Whether each key's own tasks are kept in order, which limits of keys and `relevel` need.
     #[serde(default)]
     pub key_order: KeyOrderInfo,
-    /// When the task was added that has waited the longest, of those that could be handed out next (RFC 3339, UTC).
+    /// When the task was added that has waited the longest, of those that are next: of each priority the ready tasks in memory that have
+    /// no tenant, and the first ready task of each of the 1,000 tenants that are next (RFC 3339, UTC). Tasks of keys at their limits, and
+    /// those further back, may have waited longer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oldest_added_at: Option<String>,
     /// How late a task was handed out at worst since this leader began, in strides of its key: 0 is ideal, and what is above 1
@@ -118,7 +120,8 @@ pub struct LaneBlockInfo {
     pub name: Option<String>,
     /// What it is, as a sentence.
     pub why: String,
-    /// When it is over, if that is a question of time (RFC 3339, UTC).
+    /// When it is over, if that is a question of time (RFC 3339, UTC). If as many tasks are with consumers as may be, when the first lease on
+    /// one of them ends, if there is one that is not extended: then it makes room at the latest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub free_at: Option<String>,
 }
@@ -452,21 +455,24 @@ pub struct TaskExplained {
     pub failures: u32,
     /// How often it is tried.
     pub attempts_max: u32,
-    /// Tasks that go first as things are: of higher priorities, and of its own with smaller levels. Those with consumers are
-    /// not counted.
+    /// Tasks that go first as things are: all of higher priorities, and those of its own that stand before it. Those with consumers are
+    /// not counted, and in its own priority none of keys and tenants at their limits.
     pub ahead: u64,
-    /// Whether there are more ahead than were counted.
+    /// Whether there are more ahead than were counted: of a queue up to 10,000 tasks are, and a million tenants.
     pub has_more_ahead: bool,
-    /// Of those in its own priority that were counted, the keys with the most, those with the most first.
+    /// Of those that were counted in its own priority alone, the keys and tenants with the most, up to 20, those with the most first.
     pub ahead_by_key: Vec<LaneKeyInfo>,
     /// Limits that are in its way.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub blocked_by: Vec<LaneBlockInfo>,
     /// So many tasks of its priority go first at most, whatever the keys that have tasks now add by the weights that they have now, as long
-    /// as no limit is in its way and no other key joins; what is given back or fails meanwhile, and goes once more, is not counted. Nothing
-    /// is said if a limit is in its way, or if there are too many keys to look at.
+    /// as no limit is in its way and no other key joins; what is given back or fails meanwhile, and goes once more, is not counted. Keys are
+    /// looked at some thousand at a time while everything goes on, up to a million: it holds from the time of the answer on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_bound: Option<u64>,
+    /// Why nothing is said about that of a task that waits, as a sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_wait_bound: Option<String>,
 }
 
 /// Where a task stands.

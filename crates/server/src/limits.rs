@@ -119,8 +119,12 @@ pub const READ_BUFFER_BYTES: usize = 1_024;
 /// Keys of a lane that are shown: what fits on a screen.
 pub const LANE_KEYS_SHOWN: usize = 20;
 
-/// Keys of a rank that are looked at for the busiest ones: a few milliseconds under the machine's lock.
-pub const LANE_KEYS_LOOKED_AT_MAX: usize = 65_536;
+/// Keys or tenants of a lane that are looked at in one go: about a millisecond under the machine's lock, or the Dispatcher's, for which
+/// the applier waits.
+pub const LANE_KEYS_LOOKED_AT_ONCE: usize = 8_192;
+
+/// Keys, or tenants, that are looked at for what goes before a single task: some tenths of a second, in which nobody else waits.
+pub const LANE_KEYS_LOOKED_AT_MAX: usize = 1_000_000;
 
 /// Steps in one request to put a lane's tasks in order key by key: fifty thousand tasks, well within a second.
 pub const ORDER_KEYS_STEPS_PER_REQUEST: usize = 25;

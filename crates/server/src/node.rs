@@ -5,8 +5,8 @@ use crate::config::Config;
 use crate::http;
 use crate::http::accept::AcceptOptions;
 use crate::metrics;
-use crate::roles::dispatcher::{Dispatcher, DispatcherHandle, Event, Note};
-use crate::roles::{Roles, clerk, committer, librarian, releveler};
+use crate::roles::dispatcher::{Dispatcher, DispatcherHandle, Event};
+use crate::roles::{Roles, clerk, committer, librarian, registrar, releveler};
 use crate::service::Service;
 use crate::threads::{ConsumerThreads, OwnThread};
 use std::collections::BTreeMap;
@@ -18,10 +18,8 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use windlass_core::batch::reserver::LostTooOften;
-use windlass_core::batch::roster::Enlist;
 use windlass_core::entry::{Command, Fail, FailedAttempt};
 use windlass_core::ids::SubmissionId;
-use windlass_core::limits::ROSTER_SESSIONS_PER_COMMAND_MAX;
 use windlass_order::{Order, OrderFault, OrderOptions};
 use windlass_store::fault::StoreFault;
 use windlass_store::folder::DataFolder;
@@ -36,6 +34,9 @@ const DRAIN_LOOK: Duration = Duration::from_millis(20);
 
 /// How long connections may take to end once the doors are closed.
 const CLOSE_WAIT: Duration = Duration::from_secs(5);
+
+/// Losses that are put into the log in one go: what a few hundred vanished consumers held.
+const LOSSES_AT_ONCE: usize = 1_000;
 
 /// Why a node could not start, or had to stop.
 #[derive(Debug, thiserror::Error)]
@@ -106,8 +107,9 @@ impl Node {
         options.snapshot_every_entries = config.checkpoint_every_entries;
         let clock = Clock::start();
         let (notes_out, notes) = mpsc::unbounded_channel();
+        let (roster_out, roster) = mpsc::unbounded_channel();
         let (errands_out, errands) = mpsc::unbounded_channel();
-        let dispatcher = Dispatcher::new(clock, config.session_times(), notes_out, errands_out);
+        let dispatcher = Dispatcher::new(clock, config.session_times(), notes_out, roster_out, errands_out);
         let dispatcher = DispatcherHandle::new(dispatcher);
         let ticking = dispatcher.clone().tick();
         let roles = Arc::new(Roles::new(dispatcher));
@@ -128,6 +130,7 @@ impl Node {
         let roles = vec![
             tokio::spawn(ticking),
             tokio::spawn(take_notes(service.clone(), notes)),
+            tokio::spawn(registrar::run(service.clone(), roster)),
             tokio::spawn(clerk::run(service.clone(), errands)),
             tokio::spawn(releveler::run(service.clone())),
             commit_thread.spawn(committer::run(service.clone(), commits)),
@@ -223,34 +226,20 @@ fn ignore_missing(error: std::io::Error) -> std::io::Result<()> {
     if error.kind() == std::io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
 }
 
-/// Puts what the Dispatcher noted into the log, many at once: losses that count as failed attempts, and sessions that
-/// hold no work under hard limits any more.
-async fn take_notes(service: Service, mut notes: mpsc::UnboundedReceiver<Note>) {
+/// Puts losses into the log that count as failed attempts, many at once.
+async fn take_notes(service: Service, mut notes: mpsc::UnboundedReceiver<LostTooOften>) {
     let mut some = Vec::new();
-    while notes.recv_many(&mut some, ROSTER_SESSIONS_PER_COMMAND_MAX).await > 0 {
-        let mut left = Vec::new();
+    while notes.recv_many(&mut some, LOSSES_AT_ONCE).await > 0 {
         let mut by_submission: BTreeMap<SubmissionId, Vec<FailedAttempt>> = BTreeMap::new();
-        for note in some.drain(..) {
-            match note {
-                Note::Left(session) => left.push(session.0),
-                Note::Lost(LostTooOften { chunk, attempt, losses }) => {
-                    let reason = format!("{losses} consumers vanished while they worked on this chunk");
-                    let failed = FailedAttempt { chunk: chunk.chunk, attempt, reason };
-                    by_submission.entry(chunk.submission).or_default().push(failed);
-                }
-            }
+        for LostTooOften { chunk, attempt, losses } in some.drain(..) {
+            let reason = format!("{losses} consumers vanished while they worked on this chunk");
+            let failed = FailedAttempt { chunk: chunk.chunk, attempt, reason };
+            by_submission.entry(chunk.submission).or_default().push(failed);
         }
         for (submission, failed) in by_submission {
             let chunks = failed.len();
             if let Err(problem) = service.propose(Command::Fail(Fail { submission, failed })).await {
                 tracing::warn!(%submission, chunks, %problem, "losses could not be counted");
-            }
-        }
-        if !left.is_empty() {
-            let enlist = Enlist { left, ..Enlist::default() };
-            if let Err(problem) = service.propose(Command::Enlist(enlist)).await {
-                // They stay on the roster: after the next change of leader their grace time is waited for.
-                tracing::warn!(%problem, "sessions could not be taken off the roster");
             }
         }
     }

@@ -80,7 +80,7 @@ pub(crate) enum LanesCommand {
     },
     /// Add tasks, and print their ids
     Add(Add),
-    /// Say where a task stands, and what is ahead of it
+    /// Say where a task stands, what is ahead of it, in its own priority and in higher ones, and what is in its way
     Explain {
         /// The lane
         lane: String,

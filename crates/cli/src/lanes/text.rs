@@ -61,7 +61,7 @@ pub(super) fn details_text(details: &LaneDetails) -> String {
         line("order", format!("{} in order key by key, for limits of keys", grouped(tasks)));
     }
     if let Some(oldest) = &details.oldest_added_at {
-        line("oldest", format!("has waited for {}", age(oldest)));
+        line("oldest", format!("has waited for {}, of the tasks that are next", age(oldest)));
     }
     if details.worst_lag > 0.0 {
         line("worst lag", format!("{:.1} strides", details.worst_lag));
@@ -163,12 +163,19 @@ pub(super) fn explained_text(it: &TaskExplained) -> String {
     if it.standing == TaskStanding::Waiting {
         line(
             "ahead",
-            format!("{}{}", counted(it.ahead, "task"), if it.has_more_ahead { ", and more" } else { "" }),
+            format!(
+                "{}{}, those of higher priorities too",
+                counted(it.ahead, "task"),
+                if it.has_more_ahead { ", and more" } else { "" }
+            ),
         );
     }
     if let Some(bound) = it.wait_bound {
         let tasks = counted(bound, "task");
         line("bound", format!("at most {tasks} of this priority first, whatever the keys of now add"));
+    }
+    if let Some(why) = it.no_wait_bound.as_ref().filter(|_| it.blocked_by.is_empty()) {
+        line("bound", format!("not known: {why}"));
     }
     for block in &it.blocked_by {
         let until = block.free_at.as_ref().map_or_else(String::new, |at| format!(", until {at}"));
@@ -177,7 +184,7 @@ pub(super) fn explained_text(it: &TaskExplained) -> String {
     if !it.ahead_by_key.is_empty() {
         let rows: Vec<Vec<String>> =
             it.ahead_by_key.iter().map(|key| vec![key.key.clone(), grouped(key.waiting)]).collect();
-        let _ = write!(text, "\n{}", aligned(&["KEY", "AHEAD"], &rows));
+        let _ = write!(text, "\n{}", aligned(&["KEY", "AHEAD IN ITS PRIORITY"], &rows));
     }
     text
 }

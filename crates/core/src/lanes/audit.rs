@@ -274,6 +274,11 @@ pub(crate) fn check_desk(desk: &Desk, lanes: &LanesState, tables: &dyn Tables) {
                 continue;
             };
             assert!(queue.virtual_time() >= rank.row().virtual_time, "V of {name:?} is what was handed out");
+            assert_eq!(
+                queue.counts(),
+                queue.recount(),
+                "what is ready, out and parked in {name:?} is counted"
+            );
             let check = Check { desk, rank, tables };
             check.queue(&QueueName::of_rank(name), queue, rank.row().virtual_time);
             gather_out(queue, &mut out);
@@ -330,6 +335,10 @@ impl Check<'_> {
                 assert!(end.pass < machine_time, "A of {name:?} lies below the virtual time");
             }
         }
+        assert!(
+            is_of_key || !queue.has_come_on() || self.desk.is_to_note(name),
+            "{name:?} has come on, so it is going to be noted how far"
+        );
         for (of, flow) in queue.flows() {
             // A tenant whose turn is over for the machine may still be remembered here.
             let forgotten = self.rank.row().tenants_from;

@@ -140,8 +140,13 @@ pub struct SetLimit {
 }
 
 impl SetLimit {
+    /// Whether it limits tasks in flight.
+    pub fn is_in_flight(&self) -> bool {
+        self.limit.is_some_and(|limit| limit.in_flight.is_some())
+    }
+
     /// Whether the tasks of single keys are held up by it: then the lane has to keep them in order.
-    fn is_of_keys(&self) -> bool {
+    pub fn is_of_keys(&self) -> bool {
         let is_of_keys = match &self.scope {
             Scope::EachKey => true,
             Scope::Named(name) => !is_tenant(name),

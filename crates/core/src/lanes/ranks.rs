@@ -129,6 +129,12 @@ impl Rank {
         &self.shares
     }
 
+    /// Its tenants behind one, or all, in order, those with tasks and those whose turn is not over.
+    pub fn tenants_after(&self, name: Option<&str>) -> impl Iterator<Item = &str> {
+        let from = name.map_or(Bound::Unbounded, Bound::Excluded);
+        self.tenants.range::<str, _>((from, Bound::Unbounded)).map(|(name, _)| &**name)
+    }
+
     /// Its tenants, in order.
     pub fn tenants(&self) -> impl Iterator<Item = (&str, &Tenant)> {
         self.tenants.iter().map(|(name, tenant)| (&**name, tenant))

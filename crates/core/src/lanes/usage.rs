@@ -91,10 +91,13 @@ impl Usage {
         std::array::from_fn(|nth| if all[nth] > 0.0 { own[nth] / all[nth] } else { 0.0 })
     }
 
-    /// The keys with the largest shares over five minutes.
-    pub fn largest(&self, count: usize, now: At) -> Vec<KeyShare> {
-        let shares =
-            self.keys.keys().map(|key| KeyShare { key: key.clone(), shares: self.share_of(key, now) });
+    /// Of the keys that are meant, those with the largest shares over five minutes.
+    pub fn largest(&self, count: usize, now: At, is_meant: impl Fn(&str) -> bool) -> Vec<KeyShare> {
+        if count == 0 {
+            return Vec::new();
+        }
+        let keys = self.keys.keys().filter(|key| is_meant(key));
+        let shares = keys.map(|key| KeyShare { key: key.clone(), shares: self.share_of(key, now) });
         let mut shares: Vec<KeyShare> = shares.collect();
         shares.sort_by(|a, b| b.shares[1].total_cmp(&a.shares[1]).then_with(|| a.key.cmp(&b.key)));
         shares.truncate(count);
@@ -120,7 +123,8 @@ mod tests {
             0.99 < one && one < 1.0 && five < one && fifteen < five && fifteen > 0.5,
             "{one} {five} {fifteen}"
         );
-        assert_eq!(usage.largest(1, minute(5))[0].key, eve);
+        assert_eq!(usage.largest(1, minute(5), |_| true)[0].key, eve);
+        assert_eq!(usage.largest(1, minute(5), |key| key != "eve")[0].key, bob);
         assert_eq!(usage.share_of("zoe", minute(5)), [0.0; 3]);
     }
 

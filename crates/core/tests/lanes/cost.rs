@@ -1,5 +1,5 @@
 //! Cost: what a hand-out costs grows no faster than the logarithm of how many keys or tenants there are, or keys at their
-//! limits, and so does an add.
+//! limits, and so does an add; a look at a rank costs no more however many there are.
 //!
 //! Times are compared within one run, the best of several rounds each, and with much room: a hundred or a thousand times as
 //! many cost less than ten times as much, where a walk over all of them would cost a hundred or a thousand times.
@@ -63,6 +63,22 @@ fn a_hand_out_beside_a_hundred_times_as_many_keys_at_their_limits_costs_about_th
         best_round(|| {
             leader.complete(held.pop().expect("one of each key is out"));
             assert!(leader.next().is_some(), "its key goes on");
+        })
+    });
+    assert!(many < few * 10, "{many:?} beside {MANY}, {few:?} beside {FEW}");
+}
+
+#[test]
+fn a_look_at_a_rank_with_a_hundred_times_as_many_tenants_costs_about_the_same() {
+    let [few, many] = [FEW, MANY].map(|count| {
+        let mut leader = leader_with(count, 2, |nth| format!("t{nth}/x"));
+        let held: Vec<Held> = (0..FEW).filter_map(|_| leader.next()).collect();
+        assert_eq!((held.len(), leader.look().out), (FEW, FEW));
+        let rank = leader.rank(0);
+        best_round(|| {
+            let desk = leader.reserver.desk();
+            assert!(desk.look(rank).is_some() && desk.out_len_of(rank.lane) == FEW);
+            assert!(desk.oldest_next(rank).is_some());
         })
     });
     assert!(many < few * 10, "{many:?} beside {MANY}, {few:?} beside {FEW}");

@@ -2,8 +2,9 @@
 
 use crate::leader::{ANNA, Held, LANE, Leader};
 use crate::limits::{in_flight, limit, named};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::entry::{Command, Outcome, Refusal};
+use windlass_core::lanes::desk::Errand;
 use windlass_core::lanes::levels::{STRIDE, Weight, tenant_of};
 use windlass_core::lanes::reader::Placed;
 use windlass_core::lanes::tasks::NewTask;
@@ -144,6 +145,36 @@ fn tenants_leave_nothing_behind_when_their_tasks_are_done() {
 }
 
 #[test]
+fn how_far_many_tenants_have_come_on_is_noted_some_at_a_time_and_each_gets_its_turn() {
+    let mut leader = Leader::new(64, 16);
+    leader.is_audited = false;
+    for _ in 0..3 {
+        leader.add((0..50).map(|nth| NewTask::new(format!("t{nth}/x"))).collect());
+    }
+    for _ in 0..100 {
+        let held = leader.next().expect("each has three");
+        leader.complete(held);
+    }
+    leader.collect_errands();
+    leader.errands.clear();
+    let mut noted = Vec::new();
+    for has_more in [true, true, false] {
+        assert_eq!(leader.reserver.desk_mut().note_some(20), has_more);
+        leader.collect_errands();
+        let some = leader.errands.iter().filter_map(|errand| match errand {
+            Errand::Note(ack) => Some(ack.tenant.clone()),
+            Errand::Read { .. } => None,
+        });
+        let before = noted.len();
+        noted.extend(some);
+        assert!(noted.len() - before <= 20, "{noted:?}");
+        leader.do_errands();
+    }
+    assert_eq!(noted.iter().collect::<BTreeSet<_>>().len(), 50, "{noted:?}");
+    leader.audit();
+}
+
+#[test]
 fn a_key_names_a_user_or_nobody_and_has_at_most_64_bytes_with_its_tenant() {
     let mut leader = Leader::new(8, 2);
     for key in ["tenant/", "/", "a/b/", &format!("t/{}", "x".repeat(63))] {
@@ -173,7 +204,7 @@ fn what_was_handed_out_lately_is_seen_as_shares() {
     let (usage, worst_lag) = leader.reserver.desk().usage(leader.lane()).unwrap();
     let [one, five, fifteen] = usage.share_of("a", leader.now);
     assert!([one, five, fifteen].iter().all(|share| (share - 0.75).abs() < 0.01), "{one} {five} {fifteen}");
-    assert_eq!(usage.largest(1, leader.now)[0].key.as_ref(), "a");
+    assert_eq!(usage.largest(1, leader.now, |_| true)[0].key.as_ref(), "a");
     assert!(worst_lag < 1.0, "nobody was late: {worst_lag}");
 }
 

@@ -8,7 +8,7 @@ use windlass_core::entry::Command;
 use windlass_core::lanes::levels::Weight;
 use windlass_core::lanes::limiting::{Limit, LimitLane, Scope, SetLimit};
 use windlass_core::lanes::tasks::{AddTasks, NewTask, Standing, TaskId};
-use windlass_core::lanes::waits::Waits;
+use windlass_core::lanes::waits::{NoBound, Waits};
 use windlass_core::lanes::weigh::WeighKeys;
 use windlass_core::seeded::Seeded;
 
@@ -187,23 +187,11 @@ impl Run {
         if task.priority != 0 || !desk.blocks(rank.lane, &task.key, self.leader.now).is_empty() {
             return;
         }
-        let turns = desk.turns(rank, &task.key).expect("it has tasks");
-        let machine = &self.leader.machine;
-        let waits = Waits {
-            rows: machine.tables(),
-            turns: &turns,
-            rank,
-            key: &task.key,
-            level: self.leader.level(id),
-            counted_max: self.counted_max,
-            keys_max: 1_000,
-        };
-        let bound = waits.bound(&|look| {
-            let lanes = machine.lanes();
-            let lane = lanes.by_number(rank.lane).expect("it is there");
-            look(lane.row(), lanes.rank(rank).expect("it has tasks"));
-        });
-        let Some(bound) = bound else { return };
+        let at_once = 1 + pick(&mut self.chance, 5);
+        let looks = [1_000, at_once].map(|at_once| said_of(&self.leader, id, self.counted_max, at_once));
+        let [at_one_look, bound] = looks;
+        assert_eq!(bound, at_one_look, "{at_once} at a time");
+        let Ok(bound) = bound else { return };
         self.said.push(Said { task: id, bound, keys: self.with_tasks(), seen: 0 });
     }
 
@@ -263,18 +251,36 @@ fn what_others_of_the_tenant_may_still_get_counts_too() {
     assert_eq!(bound_of(&leader, of_u[9]), 9 + 10, "v has one task, and may get nine more before it");
 }
 
+#[test]
+fn of_more_keys_than_are_looked_at_nothing_is_said_and_that_is_said() {
+    let mut leader = Leader::new(64, 16);
+    let of_keys: Vec<TaskId> = (0..1_001).map(|nth| leader.add_of(&format!("k{nth}"), 1)[0]).collect();
+    assert_eq!(said_of(&leader, of_keys[9], 1_000, 7), Err(NoBound::ManyKeys));
+}
+
 /// What is said of a task.
 fn bound_of(leader: &Leader, id: TaskId) -> u64 {
+    said_of(leader, id, 1_000, 1_000).expect("there are few")
+}
+
+/// The same with some keys at a time.
+fn said_of(leader: &Leader, id: TaskId, counted_max: usize, at_once: usize) -> Result<u64, NoBound> {
     let (rank, key) = (leader.rank(0), leader.key(id));
-    let turns = leader.reserver.desk().turns(rank, &key).expect("it has tasks");
-    let (tables, level) = (leader.machine.tables(), leader.level(id));
-    let waits =
-        Waits { rows: tables, turns: &turns, rank, key: &key, level, counted_max: 1_000, keys_max: 1_000 };
     let lanes = leader.machine.lanes();
-    let bound = waits.bound(&|look| {
-        look(lanes.by_number(rank.lane).expect("there").row(), lanes.rank(rank).expect("it has tasks"));
-    });
-    bound.expect("there are few")
+    let waits = Waits {
+        rows: leader.machine.tables(),
+        look_at_rank: &|look| {
+            look(lanes.by_number(rank.lane).expect("there").row(), lanes.rank(rank).expect("it has tasks"));
+        },
+        look_at_desk: &|look| look(leader.reserver.desk()),
+        rank,
+        key: &key,
+        level: leader.level(id),
+        counted_max,
+        keys_max: 1_000,
+        at_once,
+    };
+    waits.bound()
 }
 
 fn pick(chance: &mut Seeded, bound: usize) -> usize {

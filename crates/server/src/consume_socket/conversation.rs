@@ -124,10 +124,6 @@ pub(super) struct Conversation {
     seen: Instant,
     /// The strategy of the last reserve, as it was written and as it was read: a consumer keeps to its own.
     strategy: Option<(String, Arc<Strategy>)>,
-    /// The note in the log that puts the session on the roster of those who may hold work under a hard limit.
-    enlisted: Option<u64>,
-    /// Whether what it re-asserts may be such work.
-    may_hold_limited: bool,
     coming_back: ComingBack,
 }
 
@@ -180,8 +176,6 @@ impl Conversation {
             patience: None,
             seen: Instant::now(),
             strategy: None,
-            enlisted: None,
-            may_hold_limited,
             coming_back: if may_hold_limited { ComingBack::UnderWay } else { ComingBack::Over },
         }
     }
@@ -439,7 +433,7 @@ impl Conversation {
             ClientFrame::Heartbeat {} => self.say(&ServerFrame::Heartbeat {}),
             ClientFrame::Reserve { request, max, strategy, after_reports } => {
                 match self.ask_for(request, max as usize, strategy) {
-                    Ok(ask) if self.must_enlist(&ask) || (after_reports && !self.unanswered.is_empty()) => {
+                    Ok(ask) if after_reports && !self.unanswered.is_empty() => {
                         self.held.push_back(Held { below: self.next_report, ask });
                     }
                     // Reserves are carried out in their order.
@@ -470,9 +464,6 @@ impl Conversation {
                 self.report(request, async move { service.fail(submission, reports).await });
             }
             ClientFrame::Reassert { request, submission, chunks } => {
-                if self.may_hold_limited {
-                    self.enlist();
-                }
                 let chunks = names_of(submission, &chunks);
                 self.report(request, self.service.reassert(self.session, chunks));
             }

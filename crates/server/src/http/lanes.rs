@@ -38,7 +38,8 @@ pub(super) async fn show(
     QueryOf(query): QueryOf<LaneQuery>,
 ) -> Answer<Json<LaneDetails>> {
     service.freshen(None).await?;
-    Ok(Json(service.lane(&lane, &query)?))
+    let shown = tokio::task::spawn_blocking(move || service.lane(&lane, &query)).await;
+    Ok(Json(shown.map_err(|error| Problem::new(ProblemCode::Internal, error.to_string()))??))
 }
 
 /// Creates a lane; one that is there already stays as it is.

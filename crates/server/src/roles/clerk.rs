@@ -3,12 +3,13 @@
 //!
 //! Invariants
 //! - A read sees every task that the Dispatcher was told of before it asked.
-//! - Nothing that one errand waits for holds up another.
+//! - Nothing that one errand waits for holds up another, but that only some reads and some notes are under way at a time.
 
 use crate::roles::dispatcher::{Event, LaneErrand};
 use crate::service::Service;
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use windlass_core::entry::{Command, Outcome};
 use windlass_core::ids::Epoch;
@@ -16,18 +17,34 @@ use windlass_core::lanes::acks::levels_between;
 use windlass_core::lanes::desk::Errand;
 use windlass_core::lanes::levels::{QueueName, is_tenant};
 use windlass_core::lanes::reader::{Placed, Read};
+use windlass_core::limits::LANE_ACKS_AT_ONCE;
 use windlass_order::Order;
 
 /// How long to wait before something is tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
+/// Reads that are under way at a time: each has a thread, and first waits for the machine; so many keep two cores busy, and with more, keys that
+/// meet their limits would take the threads from everybody else.
+const READS_AT_ONCE: usize = 4;
+
+/// How many errands may be under way.
+#[derive(Debug, Clone)]
+struct Permits {
+    reads: Arc<Semaphore>,
+    notes: Arc<Semaphore>,
+}
+
 /// Does errands as they come, each by itself.
 pub(crate) async fn run(service: Service, mut errands: mpsc::UnboundedReceiver<LaneErrand>) {
     let mut under_way = JoinSet::new();
+    let permits = Permits {
+        reads: Arc::new(Semaphore::new(READS_AT_ONCE)),
+        notes: Arc::new(Semaphore::new(LANE_ACKS_AT_ONCE)),
+    };
     loop {
         tokio::select! {
             errand = errands.recv() => match errand {
-                Some(errand) => drop(under_way.spawn(run_once(service.clone(), errand))),
+                Some(errand) => drop(under_way.spawn(run_once(service.clone(), permits.clone(), errand))),
                 None => return,
             },
             Some(_) = under_way.join_next(), if !under_way.is_empty() => {}
@@ -35,13 +52,16 @@ pub(crate) async fn run(service: Service, mut errands: mpsc::UnboundedReceiver<L
     }
 }
 
-async fn run_once(service: Service, errand: LaneErrand) {
+async fn run_once(service: Service, permits: Permits, errand: LaneErrand) {
     match errand {
         LaneErrand::OfRank(epoch, Errand::Read { queue, read }) => {
             let reading = service.clone();
             let of = queue.clone();
+            let permit = permits.reads.acquire().await;
             let read = move || read_tasks(reading.order(), &of, read);
-            let event = match tokio::task::spawn_blocking(read).await {
+            let done = tokio::task::spawn_blocking(read).await;
+            drop(permit);
+            let event = match done {
                 Ok((rows, is_end)) => Event::TasksRead { epoch, queue, rows, is_end },
                 Err(error) => {
                     tracing::error!(%error, "the next tasks of a lane could not be read; they are tried again");
@@ -52,6 +72,7 @@ async fn run_once(service: Service, errand: LaneErrand) {
             service.dispatcher().send(event);
         }
         LaneErrand::OfRank(Epoch(_), Errand::Note(ack)) => {
+            let _permit = permits.notes.acquire().await;
             // One that does not come through is made up for by the next.
             if let Err(problem) = service.propose(Command::Ack(ack)).await {
                 tracing::debug!(%problem, "an ack level could not be noted");

@@ -5,6 +5,7 @@ pub(crate) mod clerk;
 pub mod committer;
 pub mod dispatcher;
 pub(crate) mod librarian;
+pub(crate) mod registrar;
 pub(crate) mod releveler;
 
 use crate::service::abouts::Abouts;

@@ -3,14 +3,16 @@
 use super::Service;
 use super::batch::unexpected;
 use super::lanes::invalid;
-use super::problem_of_refusal;
+use super::{not_leading, problem_of_refusal};
 use crate::limits::ORDER_KEYS_STEPS_PER_REQUEST;
+use crate::roles::dispatcher::{Event, Expected};
 use windlass_api::lanes::{LaneChangeRequest, LaneDetails, LaneLimitsChange, LaneQuery, LimitInfo};
 use windlass_api::problem::{Problem, ProblemCode};
 use windlass_core::entry::{Command, Outcome, Refusal};
 use windlass_core::lanes::key_order::OrderKeys;
 use windlass_core::lanes::levels::{Weight, problem_of_name};
 use windlass_core::lanes::limiting::{Limit, LimitLane, Rate, Scope, SetLimit};
+use windlass_core::lanes::state::Lane;
 use windlass_core::lanes::weigh::WeighKeys;
 use windlass_core::limits::TASKS_ORDERED_PER_COMMAND_MAX;
 
@@ -31,6 +33,13 @@ impl Service {
         self.check_change(&weigh, &set)?;
         // Limits first: they may have to wait, and then nothing of the request is to hold.
         let mut commands = Vec::new();
+        if set.iter().any(SetLimit::is_in_flight) {
+            // It may take several requests until the tasks are in order: from when the lane is expected to be limited, it counts as such.
+            if set.iter().any(SetLimit::is_of_keys) && self.is_unordered(&lane) {
+                self.order_keys(&lane).await?;
+            }
+            self.enlist_for_limit(&lane).await?;
+        }
         if !set.is_empty() {
             commands.push(Command::LimitLane(LimitLane { lane: lane.clone(), set }));
         }
@@ -67,6 +76,23 @@ impl Service {
         }
         let problem = self.order().read(|machine| weigh.problem(machine.lanes().by_name(&weigh.lane)?));
         problem.map_or(Ok(()), |problem| Err(invalid(problem)))
+    }
+
+    /// Sees to it that the log knows everybody who may work on tasks of a lane before it knows of a limit of those in flight: the next
+    /// leader waits for them. The Dispatcher's `enlisting` has the argument.
+    async fn enlist_for_limit(&self, lane: &str) -> Result<(), Problem> {
+        let lane = lane.to_owned();
+        let Expected { leases_until, reached } = self.ask(|reply| Event::ExpectLimit(lane, reply)).await?;
+        if let Some(until) = leases_until {
+            self.cover_lease(until.as_ms().saturating_sub(self.clock().now().as_ms())).await?;
+        }
+        reached.await.map_err(|_| not_leading())
+    }
+
+    /// Whether tasks wait in a lane that does not keep them in order key by key.
+    fn is_unordered(&self, lane: &str) -> bool {
+        let of_lane = |lane: &Lane| !lane.row().key_order.is_kept() && lane.waiting() > 0;
+        self.order().read(|machine| machine.lanes().by_name(lane).is_some_and(of_lane))
     }
 
     /// Puts the tasks that wait in a lane in order key by key, as far as one request goes; if that is not to the end, it is a problem.

@@ -1,8 +1,8 @@
 //! The keys of a lane as people see them: those with the most tasks, or one that is asked for.
 
 use super::Service;
-use super::lane_look::blocks_of;
-use crate::limits::{LANE_KEYS_LOOKED_AT_MAX, LANE_KEYS_SHOWN};
+use super::lane_look::{Ends, blocks_of};
+use crate::limits::{LANE_KEYS_LOOKED_AT_ONCE, LANE_KEYS_SHOWN};
 use std::collections::BTreeSet;
 use windlass_api::lanes::{LaneDetails, LaneKeyDetails, LaneQuery, LaneShares};
 use windlass_core::lanes::desk::Desk;
@@ -20,45 +20,75 @@ impl Service {
     pub(super) fn keys_of_lane(&self, lane: &str, query: &LaneQuery) -> Vec<LaneKeyDetails> {
         if let Some(key) = &query.key {
             let keys = self.order().read(|machine| Some(keys_named(machine.lanes().by_name(lane)?, key)));
-            return keys.unwrap_or_default();
+            let mut keys = keys.unwrap_or_default();
+            if is_tenant(key) {
+                self.add_users(&mut keys, lane, key);
+            }
+            return keys;
         }
-        let shown = query.keys.unwrap_or(LANE_KEYS_SHOWN);
+        self.busiest_of(lane, None, query.keys.unwrap_or(LANE_KEYS_SHOWN))
+    }
+
+    /// Those with the most tasks of all keys and tenants, or of the users of a tenant.
+    fn busiest_of(&self, lane: &str, tenant: Option<&str>, shown: usize) -> Vec<LaneKeyDetails> {
         let mut busiest = Vec::new();
         let mut cursor = (shown > 0).then_some((0, None));
         // Some at a time: nobody else is to wait until all are looked at.
         while let Some(from) = cursor {
-            cursor = self
-                .order()
-                .read(|machine| look_at_some(machine.lanes().by_name(lane)?, from, shown, &mut busiest));
+            cursor = self.order().read(|machine| {
+                look_at_some(machine.lanes().by_name(lane)?, tenant, from, shown, &mut busiest)
+            });
             keep_busiest(&mut busiest, shown);
         }
         busiest
     }
+
+    /// Behind what is said of a tenant in each priority, its busiest users there.
+    fn add_users(&self, keys: &mut Vec<LaneKeyDetails>, lane: &str, tenant: &str) {
+        let mut users = self.busiest_of(lane, Some(tenant), LANE_KEYS_SHOWN);
+        for nth in (0..keys.len()).rev() {
+            let priority = keys[nth].priority;
+            let of_priority = users.extract_if(.., |user| user.priority == priority);
+            let of_priority: Vec<LaneKeyDetails> = of_priority.collect();
+            keys.splice(nth + 1..nth + 1, of_priority);
+        }
+    }
 }
 
-/// Looks at some keys of a priority; gives where to go on.
+/// Looks at some keys of a priority, or users of a tenant there; gives where to go on.
 fn look_at_some(
     lane: &Lane,
+    tenant: Option<&str>,
     (priority, after): Cursor,
     shown: usize,
     busiest: &mut Vec<LaneKeyDetails>,
 ) -> Option<Cursor> {
     let (found, rank) = lane.ranks().find(|(it, _)| *it >= priority)?;
     let after = after.filter(|_| found == priority);
+    let Some((shares, entitled)) = shares_of(rank, tenant) else {
+        return Some((found.checked_add(1)?, None));
+    };
     let mut keys: Vec<(&str, &KeyRow)> =
-        rank.shares().iter_after(after.as_deref()).take(LANE_KEYS_LOOKED_AT_MAX).collect();
-    let last = (keys.len() == LANE_KEYS_LOOKED_AT_MAX).then(|| keys.last().map(|(key, _)| (*key).into()));
+        shares.iter_after(after.as_deref()).take(LANE_KEYS_LOOKED_AT_ONCE).collect();
+    let last = (keys.len() == LANE_KEYS_LOOKED_AT_ONCE).then(|| keys.last().map(|(key, _)| (*key).into()));
     keys.retain(|(_, row)| row.waiting > 0);
     let most = keys.len().min(shown);
     if most > 0 {
         keys.select_nth_unstable_by(most - 1, |a, b| b.1.waiting.cmp(&a.1.waiting));
     }
-    let all = rank.shares().weight_milli();
-    busiest.extend(keys[..most].iter().map(|(key, row)| key_of(key, found, row, part(row, all))));
+    let all = shares.weight_milli();
+    busiest.extend(keys[..most].iter().map(|(key, row)| key_of(key, found, row, entitled * part(row, all))));
     match last.flatten() {
         Some(last) => Some((found, Some(last))),
         None => Some((found.checked_add(1)?, None)),
     }
+}
+
+/// Those who share a rank, or what a tenant gets, and what they are entitled to together, of 1.
+fn shares_of<'r>(rank: &'r Rank, tenant: Option<&str>) -> Option<(&'r Shares, f64)> {
+    let Some(tenant) = tenant else { return Some((rank.shares(), 1.0)) };
+    let entitled = part(rank.shares().get(tenant)?, rank.shares().weight_milli());
+    Some((rank.tenant(tenant)?.users(), entitled))
 }
 
 fn keep_busiest(keys: &mut Vec<LaneKeyDetails>, most: usize) {
@@ -66,36 +96,20 @@ fn keep_busiest(keys: &mut Vec<LaneKeyDetails>, most: usize) {
     keys.truncate(most);
 }
 
-/// A key in each priority where it is known; of a tenant, its busiest users too. If it has nothing anywhere, that is said.
+/// A key, user or tenant in each priority where it is known. If it has nothing anywhere, that is said.
 fn keys_named(lane: &Lane, key: &str) -> Vec<LaneKeyDetails> {
     let mut keys: Vec<LaneKeyDetails> =
-        lane.ranks().rev().flat_map(|(priority, rank)| keys_of_rank(rank, priority, key)).collect();
+        lane.ranks().rev().filter_map(|(priority, rank)| key_of_rank(rank, priority, key)).collect();
     if keys.is_empty() {
         keys.push(key_of(key, 0, &KeyRow::default(), 0.0));
     }
     keys
 }
 
-fn keys_of_rank(rank: &Rank, priority: u8, key: &str) -> Vec<LaneKeyDetails> {
-    let all = rank.shares().weight_milli();
-    let Some(tenant) = tenant_of(key) else {
-        let row = rank.shares().get(key);
-        return row.map(|row| key_of(key, priority, row, part(row, all))).into_iter().collect();
-    };
-    let of_tenant = rank.shares().get(tenant).map(|row| (row, part(row, all)));
-    let (Some((row, entitled)), Some(users)) = (of_tenant, rank.tenant(tenant)) else { return Vec::new() };
-    let users: &Shares = users.users();
-    let of_user = |(name, row): (&str, &KeyRow)| {
-        key_of(name, priority, row, entitled * part(row, users.weight_milli()))
-    };
-    if key != tenant {
-        return users.get(key).map(|row| of_user((key, row))).into_iter().collect();
-    }
-    let waiting = users.iter().take(LANE_KEYS_LOOKED_AT_MAX).filter(|(_, row)| row.waiting > 0);
-    let mut busiest: Vec<LaneKeyDetails> = waiting.map(of_user).collect();
-    keep_busiest(&mut busiest, LANE_KEYS_SHOWN);
-    busiest.insert(0, key_of(tenant, priority, row, entitled));
-    busiest
+fn key_of_rank(rank: &Rank, priority: u8, key: &str) -> Option<LaneKeyDetails> {
+    let (shares, entitled) = shares_of(rank, tenant_of(key).filter(|tenant| *tenant != key))?;
+    let row = shares.get(key)?;
+    Some(key_of(key, priority, row, entitled * part(row, shares.weight_milli())))
 }
 
 /// What a key is entitled to, of 1, among those who share with it.
@@ -132,15 +146,15 @@ pub(super) fn add_usage(
     if query.key.is_none() {
         let shown = query.keys.unwrap_or(LANE_KEYS_SHOWN);
         let known: BTreeSet<String> = details.busiest.iter().map(|it| it.key.clone()).collect();
-        let others = usage.largest(shown, now).into_iter().filter(|it| !known.contains(&*it.key));
-        // Users of a tenant are seen by its name.
-        let others = others.filter(|it| tenant_of(&it.key).is_none() || is_tenant(&it.key));
         let room = shown.saturating_sub(details.busiest.len());
-        details.busiest.extend(others.take(room).map(|it| key_of(&it.key, 0, &KeyRow::default(), 0.0)));
+        // Users of a tenant are seen by its name.
+        let is_meant = |key: &str| (tenant_of(key).is_none() || is_tenant(key)) && !known.contains(key);
+        let others = usage.largest(room, now, is_meant).into_iter();
+        details.busiest.extend(others.map(|it| key_of(&it.key, 0, &KeyRow::default(), 0.0)));
     }
     for key in &mut details.busiest {
         let [minutes_1, minutes_5, minutes_15] = usage.share_of(&key.key, now);
         key.shares = LaneShares { minutes_1, minutes_5, minutes_15 };
-        key.blocked_by = blocks_of(desk, lane, &key.key, now, held_until);
+        key.blocked_by = blocks_of(desk, lane, &key.key, now, Ends { held_until, first_lease: &|_| None });
     }
 }

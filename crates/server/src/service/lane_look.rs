@@ -50,21 +50,20 @@ impl Service {
             worst_lag: 0.0,
         };
         let held_until = self.dispatcher().held_until();
-        let oldest = self.dispatcher().look_at_lanes(|desk, now| {
-            let mut oldest = None;
-            for rank in &mut details.priorities {
-                let Some(seen) = desk.look(RankName { lane: number, priority: rank.priority }) else {
-                    continue;
-                };
-                add_seen(rank, seen);
-                info.reserved += rank.reserved;
-                oldest = oldest.into_iter().chain(seen.oldest).min();
-            }
+        let mut oldest = None;
+        for rank in &mut details.priorities {
+            let name = RankName { lane: number, priority: rank.priority };
+            let seen = self.dispatcher().look_at_lanes(|desk, _| (desk.look(name), desk.oldest_next(name)));
+            let Some((Some(seen), oldest_of_rank)) = seen else { continue };
+            add_seen(rank, seen);
+            info.reserved += rank.reserved;
+            oldest = oldest.into_iter().chain(oldest_of_rank).min();
+        }
+        self.dispatcher().look_at_lanes(|desk, now| {
             add_usage(&mut details, (desk, number), query, now, held_until);
-            oldest
         });
         details.lane = info;
-        details.oldest_added_at = oldest.flatten().and_then(|id| {
+        details.oldest_added_at = oldest.and_then(|id| {
             let task = self.order().read(|machine| listing::task(machine.tables(), id));
             task.map(|task| time_text(task.added_at))
         });
@@ -179,29 +178,37 @@ fn add_seen(info: &mut LanePriorityInfo, seen: RankSeen) {
     info.is_read_to_end = seen.is_at_end;
 }
 
+/// When what is out is over at the latest.
+pub(super) struct Ends<'e> {
+    /// What an earlier leader let out.
+    pub(super) held_until: Option<At>,
+    /// The first lease on a task of a key or tenant, or of the lane.
+    pub(super) first_lease: &'e dyn Fn(Option<&str>) -> Option<At>,
+}
+
 /// The limits that are in the way of a key, as people read them.
 pub(super) fn blocks_of(
     desk: &Desk,
     lane: LaneNumber,
     key: &str,
     now: At,
-    held_until: Option<At>,
+    ends: Ends<'_>,
 ) -> Vec<LaneBlockInfo> {
     let text = |(name, block): (Option<String>, Block)| {
         let of = name.as_ref().map_or_else(|| "the lane".into(), |name| format!("{name:?}"));
         let (why, free_at) = match block {
             Block::InFlight { most: 0 } => (format!("nothing of {of} is handed out: its limit is 0"), None),
-            Block::InFlight { most } => (
-                format!(
+            Block::InFlight { most } => {
+                let why = format!(
                     "{most} of {of} are with consumers, as many as may be; one that comes back makes room"
-                ),
-                None,
-            ),
+                );
+                (why, (ends.first_lease)(name.as_deref()).map(time_text))
+            }
             Block::Rate { until } => (format!("the rate of {of} is used up for now"), Some(time_text(until))),
             Block::Held => {
                 let why =
                     "tasks in flight are limited, and consumers of an earlier leader may still work on some";
-                (why.to_owned(), held_until.map(time_text))
+                (why.to_owned(), ends.held_until.map(time_text))
             }
         };
         LaneBlockInfo { name, why, free_at }

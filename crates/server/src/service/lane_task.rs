@@ -1,19 +1,23 @@
 //! Where a task of a lane stands, what is ahead of it, and what is in its way.
 
 use super::Service;
-use super::lane_look::blocks_of;
+use super::lane_look::{Ends, blocks_of};
 use super::lanes::unknown_lane;
-use crate::limits::{LANE_KEYS_LOOKED_AT_MAX, LANE_KEYS_SHOWN, TASKS_AHEAD_COUNTED_MAX};
+use crate::limits::{
+    LANE_KEYS_LOOKED_AT_MAX, LANE_KEYS_LOOKED_AT_ONCE, LANE_KEYS_SHOWN, TASKS_AHEAD_COUNTED_MAX,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use windlass_api::json::time_text;
 use windlass_api::lanes::{LaneKeyInfo, TaskExplained, TaskStanding};
 use windlass_api::problem::{Problem, ProblemCode};
+use windlass_core::batch::reserver::Reserver;
 use windlass_core::lanes::acks::{Acked, levels_undone};
 use windlass_core::lanes::levels::{Level, QueueName, RankName, tenant_of};
 use windlass_core::lanes::listing;
+use windlass_core::lanes::reader::Placed;
 use windlass_core::lanes::tasks::{Standing, Task, TaskId};
-use windlass_core::lanes::waits::Waits;
+use windlass_core::lanes::waits::{NoBound, Waits};
 
 /// What the machine knows of a task and of its lane.
 struct Known {
@@ -37,14 +41,26 @@ struct Seen {
     turn: Option<u64>,
 }
 
-/// Tasks by key or tenant.
-type ByKey = BTreeMap<Arc<str>, u64>;
+/// A tenant, the number of its tasks, and its stride.
+type TenantWaiting = (Arc<str>, u32, u32);
 
-/// Tasks ahead of one.
+/// Tasks ahead of one, in its own priority.
+#[derive(Default)]
 struct Ahead {
     all: u64,
     has_more: bool,
-    by_key: Vec<LaneKeyInfo>,
+    /// The keys and tenants with the most of them.
+    busiest: Vec<(Arc<str>, u64)>,
+}
+
+impl Ahead {
+    fn add(&mut self, tasks_by_key: impl IntoIterator<Item = (Arc<str>, u64)>) {
+        let before = self.busiest.len();
+        self.busiest.extend(tasks_by_key.into_iter().filter(|(_, tasks)| *tasks > 0));
+        self.all += self.busiest[before..].iter().map(|(_, tasks)| tasks).sum::<u64>();
+        self.busiest.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        self.busiest.truncate(LANE_KEYS_SHOWN);
+    }
 }
 
 impl Service {
@@ -71,6 +87,7 @@ impl Service {
             ahead_by_key: Vec::new(),
             blocked_by: Vec::new(),
             wait_bound: None,
+            no_wait_bound: None,
         };
         match task.standing {
             Standing::Dead => {
@@ -115,12 +132,31 @@ impl Service {
         });
         explained.ahead = ahead.all + of_higher.sum::<u64>();
         explained.has_more_ahead = ahead.has_more;
-        explained.ahead_by_key = ahead.by_key;
+        let of_key = |(key, waiting): (Arc<str>, u64)| LaneKeyInfo {
+            key: (*key).into(),
+            priority: rank.priority,
+            waiting,
+        };
+        explained.ahead_by_key = ahead.busiest.into_iter().map(of_key).collect();
         let held_until = self.dispatcher().held_until();
-        let blocked = |desk: &_, now| blocks_of(desk, rank.lane, &known.task.key, now, held_until);
-        explained.blocked_by = self.dispatcher().look_at_lanes(blocked).unwrap_or_default();
-        if explained.blocked_by.is_empty() {
-            explained.wait_bound = self.bound(rank, &known.task.key, level);
+        let blocked = |reserver: &Reserver, now| {
+            let first_lease = |name: Option<&str>| reserver.first_lease_of(rank.lane, name);
+            blocks_of(
+                reserver.desk(),
+                rank.lane,
+                &known.task.key,
+                now,
+                Ends { held_until, first_lease: &first_lease },
+            )
+        };
+        explained.blocked_by = self.dispatcher().look_at_reserver(blocked).unwrap_or_default();
+        let bound = match explained.blocked_by.is_empty() {
+            true => self.bound(rank, &known.task.key, level).map_err(why_no_bound),
+            false => Err("a limit is in its way".to_owned()),
+        };
+        match bound {
+            Ok(bound) => explained.wait_bound = Some(bound),
+            Err(why) => explained.no_wait_bound = Some(why),
         }
         explained.why = match (known.is_paused, explained.blocked_by.first(), explained.ahead) {
             (true, _, _) => "the lane is paused; resume it".into(),
@@ -167,97 +203,140 @@ impl Service {
     /// limits.
     fn count_ahead(&self, rank: RankName, known: &Known, seen: &Seen, level: Level) -> Ahead {
         let key = &known.task.key;
+        let mut ahead = Ahead::default();
         let Some(turn) = seen.turn else {
-            let (mut by_key, has_more) = self.tasks_below(&QueueName::of_rank(rank), known.acked, level);
-            self.add_tenants(&mut by_key, rank, level, None);
-            return self.ahead_of(rank, key, by_key, has_more);
+            self.add_tasks_below(&mut ahead, rank, known.acked, level, key);
+            self.add_tenants(&mut ahead, rank, level, None);
+            return ahead;
         };
         let tenant = tenant_of(key).unwrap_or(key);
-        let (of_tenant, has_more_own) = self.tasks_below(&QueueName::around(rank, key), known.acked, level);
+        let (of_tenant, has_more) = self.tasks_below(&QueueName::around(rank, key), known.acked, level);
         let own = of_tenant.values().sum();
         let pass = turn.saturating_add(u64::saturating_mul(own, known.tenant_stride));
         let level = Level { pass, ..level };
-        let (mut by_key, has_more) = self.tasks_below(&QueueName::of_rank(rank), known.rank_acked, level);
-        self.add_tenants(&mut by_key, rank, level, Some(tenant));
-        by_key.insert(tenant.into(), own);
-        self.ahead_of(rank, tenant, by_key, has_more || has_more_own)
+        ahead.has_more = has_more;
+        ahead.add([(tenant.into(), own)]);
+        self.add_tasks_below(&mut ahead, rank, known.rank_acked, level, tenant);
+        self.add_tenants(&mut ahead, rank, level, Some(tenant));
+        ahead
+    }
+
+    /// Adds the tasks of keys without a tenant below a level; `own` is the task's key or tenant.
+    fn add_tasks_below(&self, ahead: &mut Ahead, rank: RankName, acked: Acked, level: Level, own: &str) {
+        let (mut by_key, has_more) = self.tasks_below(&QueueName::of_rank(rank), acked, level);
+        self.dispatcher().look_at_lanes(|desk, now| {
+            by_key.retain(|key, _| **key == *own || !desk.is_blocked(rank.lane, key, now));
+        });
+        ahead.has_more |= has_more;
+        ahead.add(by_key);
     }
 
     /// The tasks of a queue below a level, by key, and whether there are more than are counted.
-    fn tasks_below(&self, queue: &QueueName, acked: Acked, level: Level) -> (ByKey, bool) {
-        let mut by_key = ByKey::new();
+    fn tasks_below(&self, queue: &QueueName, acked: Acked, level: Level) -> (BTreeMap<Arc<str>, u64>, bool) {
+        let mut by_key = BTreeMap::new();
         let rows = levels_undone(queue, acked, |table, range| self.order().committed().scan(table, range));
-        let out = self.dispatcher().look_at_lanes(|desk, _| desk.out_of(queue.rank)).unwrap_or_default();
-        let rows = rows.take_while(|placed| placed.level < level).filter(|it| !out.contains(&it.level.id));
-        for (counted, placed) in rows.enumerate() {
-            if counted == TASKS_AHEAD_COUNTED_MAX {
-                return (by_key, true);
+        let mut rows = rows.take_while(|placed| placed.level < level);
+        let mut counted = 0;
+        loop {
+            let mut some: Vec<Placed> = rows.by_ref().take(LANE_KEYS_LOOKED_AT_ONCE).collect();
+            let is_end = some.len() < LANE_KEYS_LOOKED_AT_ONCE;
+            self.dispatcher().look_at_lanes(|desk, _| some.retain(|placed| !desk.is_out(placed.level.id)));
+            for placed in some {
+                if counted == TASKS_AHEAD_COUNTED_MAX {
+                    return (by_key, true);
+                }
+                counted += 1;
+                *by_key.entry(placed.key).or_default() += 1;
             }
-            *by_key.entry(placed.key).or_default() += 1;
+            if is_end {
+                return (by_key, false);
+            }
         }
-        (by_key, false)
     }
 
-    /// Adds the turns that tenants have before a level.
-    fn add_tenants(&self, by_key: &mut ByKey, name: RankName, level: Level, but: Option<&str>) {
-        let tenants: Vec<(Arc<str>, u32, u32)> = self.order().read(|machine| {
+    /// Adds the turns that tenants have before a level, some tenants at a time.
+    fn add_tenants(&self, ahead: &mut Ahead, name: RankName, level: Level, but: Option<&str>) {
+        let (mut after, mut looked_at): (Option<Box<str>>, _) = (None, 0);
+        loop {
+            let (some, waiting) = self.some_tenants(name, after.as_deref(), but);
+            let mut turns = Vec::with_capacity(waiting.len());
+            self.dispatcher().look_at_lanes(|desk, now| {
+                for (tenant, waiting, stride) in waiting {
+                    let turn = desk.turn_of(name, &tenant).filter(|turn| *turn < level);
+                    let Some(turn) = turn.filter(|_| !desk.is_blocked(name.lane, &tenant, now)) else {
+                        continue;
+                    };
+                    let before = (level.pass - turn.pass) / u64::from(stride) + 1;
+                    turns.push((tenant, before.min(waiting.into())));
+                }
+            });
+            ahead.add(turns);
+            looked_at += LANE_KEYS_LOOKED_AT_ONCE;
+            let Some(last) = some else { return };
+            if looked_at >= LANE_KEYS_LOOKED_AT_MAX {
+                ahead.has_more = true;
+                return;
+            }
+            after = Some(last);
+        }
+    }
+
+    /// Some tenants behind one with tasks that wait, with the number of these and their stride; and the last one that was looked at, if
+    /// there may be more.
+    fn some_tenants(
+        &self,
+        name: RankName,
+        after: Option<&str>,
+        but: Option<&str>,
+    ) -> (Option<Box<str>>, Vec<TenantWaiting>) {
+        self.order().read(|machine| {
             let lanes = machine.lanes();
             let (Some(lane), Some(rank)) = (lanes.by_number(name.lane), lanes.rank(name)) else {
-                return Vec::new();
+                return (None, Vec::new());
             };
-            let tenants = rank.tenants().filter(|(tenant, _)| Some(*tenant) != but);
-            let waiting = tenants.filter_map(|(tenant, _)| {
-                let waiting =
-                    rank.shares().get(tenant).map(|row| row.waiting).filter(|waiting| *waiting > 0)?;
-                Some((tenant.into(), waiting, lane.row().tenant_stride(tenant)))
+            let some: Vec<&str> = rank.tenants_after(after).take(LANE_KEYS_LOOKED_AT_ONCE).collect();
+            let last = some.last().filter(|_| some.len() == LANE_KEYS_LOOKED_AT_ONCE);
+            let others = some.iter().filter(|tenant| Some(**tenant) != but);
+            let waiting = others.filter_map(|tenant| {
+                let row = rank.shares().get(tenant).filter(|row| row.waiting > 0)?;
+                Some(((*tenant).into(), row.waiting, lane.row().tenant_stride(tenant)))
             });
-            waiting.take(LANE_KEYS_LOOKED_AT_MAX).collect()
-        });
-        self.dispatcher().look_at_lanes(|desk, _| {
-            for (tenant, waiting, stride) in tenants {
-                let turn = desk.turn_of(name, &tenant).filter(|turn| *turn < level);
-                let Some(turn) = turn else { continue };
-                let turns = (level.pass - turn.pass) / u64::from(stride) + 1;
-                by_key.insert(tenant, turns.min(waiting.into()));
-            }
-        });
-    }
-
-    /// `own` is the name of the task's key or tenant.
-    fn ahead_of(&self, rank: RankName, own_name: &str, mut by_key: ByKey, has_more: bool) -> Ahead {
-        self.dispatcher().look_at_lanes(|desk, now| {
-            by_key.retain(|key, _| **key == *own_name || !desk.is_blocked(rank.lane, key, now));
-        });
-        by_key.retain(|_, tasks| *tasks > 0);
-        let all = by_key.values().sum();
-        let mut by_key: Vec<LaneKeyInfo> = by_key
-            .into_iter()
-            .map(|(key, waiting)| LaneKeyInfo { key: (*key).into(), priority: rank.priority, waiting })
-            .collect();
-        by_key.sort_by(|a, b| b.waiting.cmp(&a.waiting).then_with(|| a.key.cmp(&b.key)));
-        by_key.truncate(LANE_KEYS_SHOWN);
-        Ahead { all, has_more, by_key }
+            (last.map(|last| (*last).into()), waiting.collect())
+        })
     }
 
     /// How many tasks of its priority go first at most.
-    fn bound(&self, name: RankName, key: &str, level: Level) -> Option<u64> {
-        let turns = self.dispatcher().look_at_lanes(|desk, _| desk.turns(name, key)).flatten()?;
+    fn bound(&self, name: RankName, key: &str, level: Level) -> Result<u64, NoBound> {
         let waits = Waits {
             rows: self.order().committed(),
-            turns: &turns,
+            look_at_rank: &|look| {
+                self.order().read(|machine| {
+                    let lanes = machine.lanes();
+                    if let (Some(lane), Some(rank)) = (lanes.by_number(name.lane), lanes.rank(name)) {
+                        look(lane.row(), rank);
+                    }
+                });
+            },
+            look_at_desk: &|look| {
+                self.dispatcher().look_at_lanes(|desk, _| look(desk));
+            },
             rank: name,
             key,
             level,
             counted_max: TASKS_AHEAD_COUNTED_MAX,
             keys_max: LANE_KEYS_LOOKED_AT_MAX,
+            at_once: LANE_KEYS_LOOKED_AT_ONCE,
         };
-        waits.bound(&|look| {
-            self.order().read(|machine| {
-                let lanes = machine.lanes();
-                if let (Some(lane), Some(rank)) = (lanes.by_number(name.lane), lanes.rank(name)) {
-                    look(lane.row(), rank);
-                }
-            });
-        })
+        waits.bound()
+    }
+}
+
+fn why_no_bound(why: NoBound) -> String {
+    match why {
+        NoBound::Gone => "the task, or the leadership, was gone when it was looked at".into(),
+        NoBound::ManyTasks => {
+            format!("more than {TASKS_AHEAD_COUNTED_MAX} tasks stand before it that are late already")
+        }
+        NoBound::ManyKeys => format!("more than {LANE_KEYS_LOOKED_AT_MAX} keys or tenants have tasks"),
     }
 }

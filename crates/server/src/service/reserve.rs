@@ -6,7 +6,7 @@ use super::batch::unexpected;
 use super::lanes::TaskToDo;
 use crate::limits::{LEASE_COVER_MS, LEASE_MS_MAX, LEASE_MS_MIN, RESERVE_ANSWER_BYTES, RESERVE_WAIT_MS_MAX};
 use crate::metrics;
-use crate::roles::dispatcher::{Ask, Asker, Event, Reasserted};
+use crate::roles::dispatcher::{Ask, Asker, Event, NotLeased, Reasserted};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use std::collections::BTreeMap;
@@ -78,51 +78,56 @@ impl Service {
     pub async fn reserve(&self, request: ReserveRequest) -> Result<ReserveResponse, Problem> {
         check_reserve(request.max, &request.strategy)?;
         let lease_ms = lease_ms(request.lease_ms)?;
-        if self.dispatcher().has_hard_limit(&request.strategy) {
-            self.cover_lease(lease_ms + request.wait_ms.min(RESERVE_WAIT_MS_MAX)).await?;
-        }
+        let wait_ms = request.wait_ms.min(RESERVE_WAIT_MS_MAX);
+        let (begin, wait) = (Instant::now(), Duration::from_millis(wait_ms));
         let strategy = Arc::new(request.strategy);
-        let begin = Instant::now();
-        let wait = Duration::from_millis(request.wait_ms.min(RESERVE_WAIT_MS_MAX));
+        let mut is_covered = self.dispatcher().has_hard_limit(&strategy);
         let reservations = loop {
-            let left = wait.saturating_sub(begin.elapsed());
-            let asked = self.hand_out(request.max, Arc::clone(&strategy), lease_ms, left).await?;
-            let Some((hand_outs, until)) = asked else { break Vec::new() };
-            let reservations = self.reservations(&hand_outs, until);
-            // If all of it was done meanwhile by those who had it before, there may be more, now or before the time is over.
-            if !reservations.is_empty() || hand_outs.is_empty() {
-                break reservations;
+            if is_covered {
+                self.cover_lease(lease_ms + wait_ms).await?;
+            }
+            let wait = wait.saturating_sub(begin.elapsed());
+            let lease = Lease { lease_ms, wait, is_covered };
+            match self.hand_out(request.max, Arc::clone(&strategy), lease).await? {
+                Leased::Work(hand_outs, until) => {
+                    let reservations = self.reservations(&hand_outs, until);
+                    // If all of it was done meanwhile by those who had it before, there may be more, now or before the time is over.
+                    if !reservations.is_empty() || hand_outs.is_empty() {
+                        break reservations;
+                    }
+                }
+                // A limit has come about since it was looked for one.
+                Leased::Uncovered => is_covered = true,
+                Leased::Nothing => break Vec::new(),
             }
         };
         metrics::RESERVED_CHUNKS.increment(reservations.len() as u64);
         Ok(ReserveResponse { reservations })
     }
 
-    /// What the Dispatcher hands out to a caller without a session; none if there is nothing in this time.
-    async fn hand_out(
-        &self,
-        max: usize,
-        strategy: Arc<Strategy>,
-        lease_ms: u64,
-        wait: Duration,
-    ) -> Result<Option<(Vec<HandOut>, At)>, Problem> {
+    /// What the Dispatcher hands out to a caller without a session.
+    async fn hand_out(&self, max: usize, strategy: Arc<Strategy>, lease: Lease) -> Result<Leased, Problem> {
+        let Lease { lease_ms, wait, is_covered } = lease;
         let (reply, answer) = oneshot::channel();
-        let asker = Asker::Lease { lease_ms, wait: !wait.is_zero(), reply };
+        let asker = Asker::Lease { lease_ms, wait: !wait.is_zero(), is_covered, reply };
         // The answer of a lease comes by its own way.
         drop(self.dispatcher().reserve(Ask { max, strategy, asker }));
         let mut asked = Asked { service: self, answer };
         // An ask that does not wish to wait is answered at once.
         let limit = if wait.is_zero() { Duration::from_secs(10) } else { wait };
         match tokio::time::timeout(limit, &mut asked.answer).await {
-            Ok(Ok(Ok(handed_out))) => Ok(Some(handed_out)),
-            Ok(Ok(Err(problem))) => Err(Problem::new(ProblemCode::StrategyInvalid, problem)),
-            Ok(Err(_)) | Err(_) => Ok(None),
+            Ok(Ok(Ok((hand_outs, until)))) => Ok(Leased::Work(hand_outs, until)),
+            Ok(Ok(Err(NotLeased::Uncovered))) => Ok(Leased::Uncovered),
+            Ok(Ok(Err(NotLeased::Refused(problem)))) => {
+                Err(Problem::new(ProblemCode::StrategyInvalid, problem))
+            }
+            Ok(Err(_)) | Err(_) => Ok(Leased::Nothing),
         }
     }
 
     /// Notes in the log that leases under a hard limit may run this long from now on, unless that is known already: a new
     /// leader waits for them. Noting a minute more than is asked for keeps the log small.
-    async fn cover_lease(&self, lease_ms: u64) -> Result<(), Problem> {
+    pub(super) async fn cover_lease(&self, lease_ms: u64) -> Result<(), Problem> {
         let now = self.clock().now();
         if self.leases_covered_until() >= now.after_ms(lease_ms) {
             return Ok(());
@@ -227,11 +232,18 @@ impl Service {
         ms: u64,
     ) -> Result<Vec<Verdict>, Problem> {
         let lease_ms = lease_ms(ms)?;
-        if self.leases_covered_until() > At::default() {
+        let has_limits = || self.leases_covered_until() > At::default() || self.dispatcher().limits_lanes();
+        let is_covered = has_limits();
+        if is_covered {
             self.cover_lease(lease_ms).await?;
         }
         let until = self.clock().now().after_ms(lease_ms);
-        self.verdicts(chunks, |chunks, reply| Event::Extend(chunks, until, reply)).await
+        let verdicts = self.verdicts(chunks, |chunks, reply| Event::Extend(chunks, until, reply)).await?;
+        // A limit that has come about meanwhile counted the leases as they were before. Nobody leans on this one until it is told.
+        if !is_covered && has_limits() {
+            self.cover_lease(lease_ms).await?;
+        }
+        Ok(verdicts)
     }
 
     /// Takes chunks back unharmed; the question is on its way when this returns.
@@ -287,10 +299,28 @@ impl Service {
     }
 }
 
+/// How a caller without a session asks.
+struct Lease {
+    lease_ms: u64,
+    wait: Duration,
+    /// The log knows that leases as long as this one may run.
+    is_covered: bool,
+}
+
+/// What such a caller gets.
+enum Leased {
+    /// This, until then.
+    Work(Vec<HandOut>, At),
+    /// Nothing in its time.
+    Nothing,
+    /// Nothing before the log knows of its lease.
+    Uncovered,
+}
+
 /// An ask whose caller may go away at any moment: what was handed out and never looked at goes back unharmed.
 struct Asked<'a> {
     service: &'a Service,
-    answer: oneshot::Receiver<Result<(Vec<HandOut>, At), String>>,
+    answer: oneshot::Receiver<Result<(Vec<HandOut>, At), NotLeased>>,
 }
 
 impl Drop for Asked<'_> {

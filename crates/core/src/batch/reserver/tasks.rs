@@ -7,9 +7,10 @@ use crate::batch::views::{PlanId, Stage};
 use crate::entry::Refusal;
 use crate::ids::{Attempt, ChunkIndex, ChunkName};
 use crate::lanes::desk::{Desk, Next};
-use crate::lanes::levels::{QueueName, RankName};
+use crate::lanes::levels::{LaneNumber, QueueName, RankName, tenant_of};
 use crate::lanes::reader::Placed;
 use crate::lanes::tasks::TaskId;
+use crate::limits::LEASES_LOOKED_AT_MAX;
 use crate::time::At;
 
 impl Reserver {
@@ -46,10 +47,22 @@ impl Reserver {
         self.wake_lanes();
     }
 
-    /// Whether a strategy names a lane whose tasks in flight are limited.
-    pub fn limits_tasks_in_flight(&self, strategy: &Strategy) -> bool {
-        let mut lanes = strategy.lanes().into_iter().filter_map(|lane| self.desk.lane(lane));
-        lanes.any(|lane| self.desk.limits_in_flight(lane))
+    /// Who holds tasks of a lane, each as often as it holds one.
+    pub fn holders_of_tasks(&self, lane: LaneNumber) -> impl Iterator<Item = Holder> {
+        let out = self.desk.out_of_lane(lane);
+        out.filter_map(|task| Some(self.out.get(&name_of_task(task))?.holder))
+    }
+
+    /// When the first lease on a task of a key or tenant, or of the whole lane, is over, if it is among the first leases of all.
+    pub fn first_lease_of(&self, lane: LaneNumber, name: Option<&str>) -> Option<At> {
+        let is_meant = |task: TaskId| {
+            let place = self.desk.place_of(task).filter(|place| place.rank.lane == lane);
+            place.is_some_and(|it| {
+                name.is_none_or(|name| *it.key == *name || tenant_of(&it.key) == Some(name))
+            })
+        };
+        let first = self.by_deadline.iter().take(LEASES_LOOKED_AT_MAX);
+        first.into_iter().find(|(_, name)| is_meant(name.submission)).map(|(until, _)| *until)
     }
 
     /// Whether a plan can only say after some reading what its lanes give.

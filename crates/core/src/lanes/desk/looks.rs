@@ -4,7 +4,7 @@ use super::Desk;
 use crate::lanes::levels::{LaneNumber, Level, QueueName, RankName, tenant_of};
 use crate::lanes::meters::{Block, Meters};
 use crate::lanes::places::Place;
-use crate::lanes::queue::{Flow, Queue};
+use crate::lanes::queue::{Counts, Flow, Queue};
 use crate::lanes::state::LaneRow;
 use crate::lanes::tasks::{HandedOut, TaskId};
 use crate::lanes::usage::Usage;
@@ -41,15 +41,21 @@ impl Desk {
     /// How a rank is handed out.
     pub fn look(&self, name: RankName) -> Option<RankSeen> {
         let queue = self.queue(name)?;
+        let Counts { ready, out, parked } = queue.counts();
         Some(RankSeen {
             read_to: queue.reader.read_to(),
             is_at_end: queue.reader.is_at_end(),
-            ready: queue.ready_len(),
-            out: queue.out_len(),
+            ready,
+            out,
             virtual_time: queue.virtual_time(),
-            parked: queue.parked_len(),
-            oldest: queue.oldest_ready(),
+            parked,
         })
+    }
+
+    /// Of the tasks of a rank that are next, the one that was added first: of those in memory without a tenant, and of the first ones of
+    /// the tenants that are next in line.
+    pub fn oldest_next(&self, name: RankName) -> Option<TaskId> {
+        self.queue(name)?.oldest_next()
     }
 
     /// What keeps a task of a key from being handed out: the lane's limit, its tenant's, or its own.
@@ -112,6 +118,11 @@ impl Desk {
         self.stirred.contains(name)
     }
 
+    /// Whether it is going to be noted how far everything of a queue is done, for the audit.
+    pub(in crate::lanes) fn is_to_note(&self, name: &QueueName) -> bool {
+        self.came_on.contains(name) || self.advanced.contains(name)
+    }
+
     /// Where each task belongs that is out, for the audit.
     pub(in crate::lanes) const fn out(&self) -> &BTreeMap<TaskId, Place> {
         &self.out
@@ -133,6 +144,4 @@ pub struct RankSeen {
     pub virtual_time: u64,
     /// Keys and tenants that a limit is in the way of.
     pub parked: usize,
-    /// Of the tasks in memory that are ready, the one that was added first.
-    pub oldest: Option<TaskId>,
 }

@@ -23,6 +23,7 @@ use crate::time::At;
 pub use looks::RankSeen;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 /// How many ready tasks of a rank are kept in memory, and at how few more are read.
@@ -55,8 +56,12 @@ pub struct Desk {
     woken: BTreeSet<LaneNumber>,
     /// Queues of which more may have to be read.
     stirred: BTreeSet<QueueName>,
-    /// Queues whose ack level may be noted.
+    /// Queues whose ack level may be noted now.
     advanced: BTreeSet<QueueName>,
+    /// Queues that have come on since theirs was noted.
+    came_on: BTreeSet<QueueName>,
+    /// The last one that was looked at for that.
+    noted_to: Option<QueueName>,
     /// When the next delayed task is due.
     next_due: Option<At>,
     /// The largest id that was heard of.
@@ -79,6 +84,8 @@ impl Default for Desk {
             woken: BTreeSet::new(),
             stirred: BTreeSet::new(),
             advanced: BTreeSet::new(),
+            came_on: BTreeSet::new(),
+            noted_to: None,
             next_due: None,
             last_id: TaskId::first(),
             is_held: false,
@@ -138,7 +145,7 @@ impl Desk {
     /// How many tasks of a lane are out.
     pub fn out_len_of(&self, lane: LaneNumber) -> usize {
         let ranks = self.lanes.get(&lane).into_iter().flat_map(|lane| lane.ranks.values());
-        ranks.map(Queue::out_len).sum()
+        ranks.map(|queue| queue.counts().out).sum()
     }
 
     /// Whether what a lane gives next was being read when it was asked last.
@@ -211,9 +218,9 @@ impl Desk {
         Next::Nothing
     }
 
-    /// The tasks of a rank that are out.
-    pub fn out_of(&self, name: RankName) -> BTreeSet<TaskId> {
-        self.out.iter().filter(|(_, place)| place.rank == name).map(|(id, _)| *id).collect()
+    /// The tasks of a lane that are out.
+    pub fn out_of_lane(&self, lane: LaneNumber) -> impl Iterator<Item = TaskId> {
+        self.out.iter().filter(move |(_, place)| place.rank.lane == lane).map(|(id, _)| *id)
     }
 
     /// Where a task stands that is out.
@@ -337,9 +344,12 @@ impl Desk {
                 let last_id = self.last_id;
                 let Some(queue) = self.queue_mut(*rank) else { return };
                 queue.remove(key, *level, times.rank, times.tenant, last_id);
-                let is_much = queue.done_around(key).is_multiple_of(LANE_ACK_EVERY_TASKS);
-                if is_much {
-                    self.advanced.insert(QueueName::around(*rank, key));
+                match queue.done_around(key) {
+                    1 => drop(self.came_on.insert(QueueName::around(*rank, key))),
+                    done if done.is_multiple_of(LANE_ACK_EVERY_TASKS) => {
+                        self.advanced.insert(QueueName::around(*rank, key));
+                    }
+                    _ => {}
                 }
                 self.stirred.insert(QueueName::of_rank(*rank));
             }
@@ -430,8 +440,12 @@ impl Desk {
             errands.extend(read.map(|read| Errand::Read { queue: name, read }));
         }
         for name in std::mem::take(&mut self.advanced) {
-            let mut acked = Acked::default();
-            self.at(&name, |queue| acked = queue.take_ack());
+            let (mut acked, mut has_come_on) = (Acked::default(), false);
+            self.at(&name, |queue| (acked, has_come_on) = (queue.take_ack(), queue.has_come_on()));
+            match has_come_on {
+                true => self.came_on.insert(name.clone()),
+                false => self.came_on.remove(&name),
+            };
             if let Acked { level: Some(level), gap } = acked {
                 let RankName { lane, priority } = name.rank;
                 let tenant = name.of.as_deref().map(str::to_owned);
@@ -443,12 +457,17 @@ impl Desk {
 
     /// Some time has passed: how far everything is done is noted for every queue that has come on.
     pub fn note_all(&mut self) {
-        for (lane, it) in &self.lanes {
-            for (priority, queue) in &it.ranks {
-                let rank = RankName { lane: *lane, priority: *priority };
-                self.advanced.extend(queue.come_on().map(|of| QueueName { rank, of }));
-            }
-        }
+        self.note_some(usize::MAX);
+    }
+
+    /// The same for so many of them at most, those behind the ones that it was noted for last; says whether there may be more behind these.
+    pub fn note_some(&mut self, most: usize) -> bool {
+        let from = self.noted_to.take().map_or(Bound::Unbounded, Bound::Excluded);
+        let some: Vec<QueueName> = self.came_on.range((from, Bound::Unbounded)).take(most).cloned().collect();
+        let has_more = some.len() == most;
+        self.noted_to = some.last().filter(|_| has_more).cloned();
+        self.advanced.extend(some);
+        has_more
     }
 
     /// Takes in what was read for an errand.

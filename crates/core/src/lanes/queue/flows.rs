@@ -13,13 +13,23 @@ impl Queue {
         let queue = Box::new(self.queue_of_flow(key, Acked { level: next.before(), gap: None }, 0));
         it.stirred.insert(queue.name.clone());
         let flow = Flow { level: next, known_turn: next.pass, stand: Stand::Parked, is_loaded: false, queue };
-        self.flows.insert(key.clone(), flow);
+        self.add_flow(key.clone(), flow);
     }
 
     pub(super) fn park(&mut self, name: &Arc<str>) {
-        let flow = self.flows.get_mut(name).expect("whoever is in line is a flow");
-        self.line.remove(&(flow.level, name.clone()));
-        flow.stand = Stand::Parked;
+        let park = |flow: &mut Flow| {
+            flow.stand = Stand::Parked;
+            flow.level
+        };
+        let level = self.change(name, park).expect("whoever is in line is a flow");
+        self.line.remove(&(level, name.clone()));
+    }
+
+    /// Moves a flow that is in line to another level.
+    pub(super) fn move_in_line(&mut self, name: &Arc<str>, from: Level, to: Level) {
+        self.line.remove(&(from, name.clone()));
+        self.change(name, |flow| flow.level = to);
+        self.line.insert((to, name.clone()));
     }
 
     /// Moves a key that is a flow on to the level of its next task, if that is higher: what was given back to it before it was
@@ -28,26 +38,25 @@ impl Queue {
         if is_tenant(name) {
             return false;
         }
-        let flow = self.flows.get_mut(name).expect("whoever is in line is a flow");
-        let Some(First::Task(next, _)) = flow.queue.first(it) else { return false };
+        let first = self.change(name, |flow| flow.queue.first(it)).expect("whoever is in line is a flow");
+        let Some(First::Task(next, _)) = first else { return false };
         if next.pass <= level.pass {
             return false;
         }
-        self.line.remove(&(level, name.clone()));
-        flow.level = next;
-        self.line.insert((next, name.clone()));
+        self.move_in_line(name, level, next);
         true
     }
 
     /// A limit is not in the way of a key or tenant any more.
     pub(in crate::lanes) fn unpark(&mut self, name: &str, last_id: TaskId) {
         let Some(of) = self.flow_of(name).and_then(|of| self.flow_name(of)) else { return };
-        let flow = self.flows.get_mut(&of).expect("it has a name");
-        if *of != *name {
-            flow.queue.unpark(name, last_id);
-        } else if flow.stand == Stand::Parked {
-            flow.stand = Stand::Resting;
-        }
+        self.change(&of, |flow| {
+            if *of != *name {
+                flow.queue.unpark(name, last_id);
+            } else if flow.stand == Stand::Parked {
+                flow.stand = Stand::Resting;
+            }
+        });
         self.refresh(&of, last_id);
     }
 
@@ -60,12 +69,12 @@ impl Queue {
     pub(in crate::lanes) fn unpark_all(&mut self, last_id: TaskId) {
         let names: Vec<Arc<str>> = self.flows.keys().cloned().collect();
         for name in names {
-            if let Some(flow) = self.flows.get_mut(&name) {
+            self.change(&name, |flow| {
                 flow.queue.unpark_all(last_id);
                 if flow.stand == Stand::Parked {
                     flow.stand = Stand::Resting;
                 }
-            }
+            });
             self.refresh(&name, last_id);
         }
     }
@@ -81,7 +90,7 @@ impl Queue {
         is_idle && self.flows.values().all(|flow| flow.stand == Stand::Resting && flow.queue.is_spent())
     }
 
-    /// Puts a flow where it belongs: into the line, to rest, or away.
+    /// Puts a flow where it belongs: into the line, to rest, or away. Whether it is parked does not change by it.
     pub(super) fn refresh(&mut self, name: &Arc<str>, last_id: TaskId) {
         let Some(flow) = self.flows.get_mut(name) else { return };
         let may_give = flow.queue.may_give();
@@ -89,7 +98,7 @@ impl Queue {
             (Stand::Parked | Stand::InLine, true) => {}
             (Stand::Parked, false) => {
                 if flow.level.pass <= self.virtual_time && flow.queue.is_spent() {
-                    self.flows.remove(name);
+                    self.remove_flow(name);
                 }
             }
             (Stand::Resting, true) => {
@@ -106,7 +115,7 @@ impl Queue {
                 if flow.level.pass > self.virtual_time {
                     self.resting.insert((flow.level.pass, name.clone()));
                 } else if flow.queue.is_spent() {
-                    self.flows.remove(name);
+                    self.remove_flow(name);
                 }
             }
         }
@@ -122,10 +131,10 @@ impl Queue {
         while self.loaded.len() > LANE_FLOWS_LOADED_MAX
             && let Some(first) = self.loaded.pop_front()
         {
-            if let Some(flow) = self.flows.get_mut(&first) {
+            self.change(&first, |flow| {
                 flow.is_loaded = false;
                 flow.queue.reader.let_go();
-            }
+            });
         }
     }
 }

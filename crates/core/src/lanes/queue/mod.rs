@@ -11,9 +11,11 @@
 //!   virtual time at the earliest, and no task of a key that is a flow goes before its own level.
 //! - A task of a key that is a flow is in that flow, or out.
 //! - The virtual time is the highest pass that was handed out.
+//! - What is ready, out and parked in it and its flows is counted as it changes.
 //!
 //! With f flows and b tasks in memory every operation costs O(log f + log b); a flow that is let go is read again.
 
+mod counts;
 mod flows;
 mod routes;
 
@@ -25,8 +27,11 @@ use crate::lanes::ranks::TenantRow;
 use crate::lanes::reader::{Placed, Reader};
 use crate::lanes::state::LaneRow;
 use crate::lanes::tasks::TaskId;
-use crate::limits::{LANE_FLOW_BUFFER_TASKS, LANE_FLOW_RELOAD_AT, LANE_FLOWS_READ_AHEAD};
+use crate::limits::{
+    LANE_FLOW_BUFFER_TASKS, LANE_FLOW_RELOAD_AT, LANE_FLOWS_LOOKED_AT, LANE_FLOWS_READ_AHEAD,
+};
 use crate::time::At;
+pub(in crate::lanes) use counts::Counts;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -72,6 +77,8 @@ pub(super) struct Queue {
     /// Tasks done since the ack level was noted.
     done: u64,
     flows: BTreeMap<Arc<str>, Flow>,
+    /// What they hold.
+    of_flows: Counts,
     /// Flows that may go, by level.
     line: BTreeSet<(Level, Arc<str>)>,
     /// Flows with nothing to give, by the end of their turns.
@@ -119,6 +126,7 @@ impl Queue {
             acked,
             done: 0,
             flows: BTreeMap::new(),
+            of_flows: Counts::default(),
             line: BTreeSet::new(),
             resting: BTreeSet::new(),
             loaded: VecDeque::new(),
@@ -145,36 +153,27 @@ impl Queue {
         self.flows.get(name)
     }
 
-    /// How many tasks are ready in memory, flows included.
-    pub(super) fn ready_len(&self) -> usize {
-        self.reader.ready_len() + self.flows.values().map(|flow| flow.queue.ready_len()).sum::<usize>()
-    }
-
-    /// How many tasks are out, flows included.
-    pub(super) fn out_len(&self) -> usize {
-        self.reader.out_len() + self.flows.values().map(|flow| flow.queue.out_len()).sum::<usize>()
-    }
-
-    /// How many keys and tenants a limit is in the way of.
-    pub(super) fn parked_len(&self) -> usize {
-        let parked = self.flows.values().map(|flow| match flow.stand {
-            Stand::Parked => 1,
-            Stand::InLine | Stand::Resting => flow.queue.parked_len(),
-        });
-        parked.sum()
-    }
-
-    /// Of the tasks in memory that are ready, the one that was added first.
-    pub(super) fn oldest_ready(&self) -> Option<TaskId> {
+    /// Of the tasks that are next, the one that was added first: of its own ones in memory, and of the first ones of the flows that are
+    /// next in line.
+    pub(super) fn oldest_next(&self) -> Option<TaskId> {
         let own = self.reader.ready().keys().map(|level| level.id).min();
-        own.into_iter().chain(self.flows.values().filter_map(|flow| flow.queue.oldest_ready())).min()
+        let next = self.line.iter().take(LANE_FLOWS_LOOKED_AT).map(|(_, name)| &self.flows[name].queue);
+        own.into_iter().chain(next.filter_map(|queue| queue.first_id())).min()
     }
 
-    /// The queues that have an ack level and have come on since it was noted: none for this one, and tenants.
-    pub(super) fn come_on(&self) -> impl Iterator<Item = Option<Arc<str>>> {
-        let own = (self.done > 0).then_some(None);
-        let tenants = self.flows.iter().filter(|(name, flow)| is_tenant(name) && flow.queue.done > 0);
-        own.into_iter().chain(tenants.map(|(name, _)| Some(name.clone())))
+    /// The first task of it that is known.
+    fn first_id(&self) -> Option<TaskId> {
+        let own = self.reader.first().map(|(level, _)| level);
+        let flow = self.line.first().and_then(|(level, name)| Some((*level, self.flows.get(name)?)));
+        match flow.filter(|(level, _)| own.is_none_or(|own| own > *level)) {
+            Some((_, flow)) => flow.queue.first_id(),
+            None => own.map(|level| level.id),
+        }
+    }
+
+    /// Whether tasks of it were done since its ack level was noted.
+    pub(super) const fn has_come_on(&self) -> bool {
+        self.done > 0
     }
 
     /// The flow that a key belongs to here, if it is one.
@@ -210,7 +209,7 @@ impl Queue {
         let known_turn = turn.pass;
         let level = Level { pass: turn.pass.max(self.virtual_time), ..turn };
         let flow = Flow { level, known_turn, stand: Stand::Resting, is_loaded: false, queue };
-        self.flows.insert(name.clone(), flow);
+        self.add_flow(name.clone(), flow);
         self.refresh(&name, turn.id);
     }
 
@@ -293,8 +292,7 @@ impl Queue {
     }
 
     fn pick_of_flow(&mut self, level: Level, name: &Arc<str>, it: &mut Picking<'_>) -> Next<Placed> {
-        let flow = self.flows.get_mut(name).expect("whoever is in line is a flow");
-        let picked = flow.queue.pick(it);
+        let picked = self.change(name, |flow| flow.queue.pick(it)).expect("whoever is in line is a flow");
         match &picked {
             Next::Task(placed) => {
                 let cost = match placed.stride {
@@ -302,9 +300,8 @@ impl Queue {
                     _ if is_tenant(name) => it.lane.tenant_stride(name),
                     stride => stride,
                 };
-                self.line.remove(&(level, name.clone()));
-                flow.level = Level { pass: level.pass.saturating_add(u64::from(cost)), id: it.last_id };
-                self.line.insert((flow.level, name.clone()));
+                let next = Level { pass: level.pass.saturating_add(u64::from(cost)), id: it.last_id };
+                self.move_in_line(name, level, next);
                 self.refresh(name, it.last_id);
                 self.pass_by(level.pass, cost, it);
             }

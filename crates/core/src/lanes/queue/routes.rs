@@ -28,9 +28,7 @@ impl Queue {
         }
         let of = name.of.as_deref().and_then(|of| self.flow_name(self.flow_of(of)?));
         let Some(of) = of else { return };
-        if let Some(flow) = self.flows.get_mut(&of) {
-            flow.queue.at(name, last_id, act);
-        }
+        self.change(&of, |flow| flow.queue.at(name, last_id, act));
         self.note_loaded(&of);
         self.refresh(&of, last_id);
     }
@@ -53,8 +51,8 @@ impl Queue {
             let queue = Queue::of_empty(QueueName::of(self.rank(), name.clone()), self.flow_buffer());
             let level = Level { pass: self.virtual_time, id: last_id };
             let (known_turn, queue) = (level.pass, Box::new(queue));
-            self.flows
-                .insert(name, Flow { level, known_turn, stand: Stand::Resting, is_loaded: false, queue });
+            let flow = Flow { level, known_turn, stand: Stand::Resting, is_loaded: false, queue };
+            self.add_flow(name, flow);
         }
         self.route(&placed.key.clone(), last_id, &mut |queue| match queue {
             Route::Here(queue) => queue.reader.place(placed.clone()),
@@ -72,9 +70,7 @@ impl Queue {
     fn route(&mut self, key: &str, last_id: TaskId, act: &mut dyn FnMut(Route<'_>)) {
         let name = self.flow_of(key).and_then(|name| self.flow_name(name));
         let Some(name) = name else { return act(Route::Here(self)) };
-        if let Some(flow) = self.flows.get_mut(&name) {
-            act(Route::Below(&mut flow.queue));
-        }
+        self.change(&name, |flow| act(Route::Below(&mut flow.queue)));
         self.note_loaded(&name);
         self.refresh(&name, last_id);
     }
@@ -153,8 +149,8 @@ impl Queue {
             return self.advance(placed.level.pass, last_id);
         }
         let Some(name) = tenant_of(&placed.key).and_then(|name| self.flow_name(name)) else { return };
+        self.change(&name, |flow| flow.queue.hold(placed, lane, last_id));
         let flow = self.flows.get_mut(&name).expect("it has a name");
-        flow.queue.hold(placed, lane, last_id);
         if placed.stride > 0 {
             // The turn that it was handed out in. Of turns behind the virtual time nothing is left to be charged.
             let turn = flow.known_turn;

@@ -274,8 +274,7 @@ impl Chaos {
         let it = self.limits.as_ref().expect("there are limits");
         let (lane, now) = (self.model.lane(rank.lane), self.leader.now);
         let desk = self.leader.reserver.desk();
-        let out = (0..10).flat_map(|priority| desk.out_of(RankName { priority, ..rank }));
-        let out: Vec<&(RankName, String)> = out.map(|id| &it.keys[&id]).collect();
+        let out: Vec<&(RankName, String)> = desk.out_of_lane(rank.lane).map(|id| &it.keys[&id]).collect();
         lane.is_paused
             || names(rank.lane, key).iter().any(|name| {
                 let limit = limit_of(&lane.limits, name);

@@ -3,18 +3,14 @@
 //! Invariants
 //! - Reports that go through the log together have numbers that follow each other.
 
-use super::{Conversation, Goodbye, Happened, refused};
+use super::{Conversation, Happened, refused};
 use crate::consume_socket::work;
-use crate::roles::dispatcher::Ask;
 use crate::service::ReportUnderWay;
 use crate::service::complete::Completion;
-use axum::extract::ws::close_code;
 use futures_util::FutureExt;
 use windlass_api::frames::{ServerFrame, TaskToAdd, Verdict};
 use windlass_api::lanes::AddTasksRequest;
 use windlass_api::problem::Problem;
-use windlass_core::batch::roster::Enlist;
-use windlass_core::entry::Command;
 use windlass_order::COMMANDS_TOGETHER_MAX;
 
 /// A completion that is not yet on its way: others may have come with it.
@@ -111,34 +107,6 @@ impl Conversation {
         let number = self.next_report;
         self.next_report += 1;
         self.unanswered.push(number, bytes);
-        number
-    }
-
-    /// Whether an ask has to wait until the session is on the roster; puts it there if it is not yet.
-    pub(super) fn must_enlist(&mut self, ask: &Ask) -> bool {
-        self.service.dispatcher().has_hard_limit(&ask.strategy) && {
-            let enlisted = self.enlist();
-            !self.unanswered.is_answered(enlisted + 1)
-        }
-    }
-
-    /// Puts the session on the roster, unless that is done or under way; gives the number of that note.
-    pub(super) fn enlist(&mut self) -> u64 {
-        if let Some(enlisted) = self.enlisted {
-            return enlisted;
-        }
-        let enlist = Enlist { joined: vec![self.session.0], ..Enlist::default() };
-        // The frame's bytes are those of what it reports.
-        let number = self.next_number(0);
-        self.enlisted = Some(number);
-        let enlisted = self.service.propose(Command::Enlist(enlist));
-        self.awaited.push(Box::pin(enlisted.map(move |enlisted| {
-            let outcome = match enlisted {
-                Ok(_) => Ok(Vec::new()),
-                Err(problem) => Err(Goodbye { code: close_code::AWAY, reason: problem.to_string() }),
-            };
-            Happened::Answered { numbers: number..number + 1, outcome }
-        })));
         number
     }
 }

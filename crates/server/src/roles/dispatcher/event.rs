@@ -1,5 +1,6 @@
 //! What the Dispatcher is told and asked, and what it answers.
 
+use super::enlisting::{Expected, NotLeased};
 use super::looks::{Explain, Overview};
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
@@ -48,6 +49,10 @@ pub enum Event {
     },
     /// A consumer that has come back has re-asserted all that it still works on.
     Returned(SessionId),
+    /// The log has these sessions on the roster.
+    Enlisted(Vec<SessionId>),
+    /// Tasks in flight of a lane are about to be limited: whoever may hold some has to be on the roster first.
+    ExpectLimit(String, oneshot::Sender<Expected>),
     /// A consumer has shown that it lives.
     Seen(SessionId),
     /// A connection is gone; its consumer has the grace time to come back.
@@ -161,8 +166,10 @@ pub enum Asker {
         lease_ms: u64,
         /// Whether to wait if nothing is ready.
         wait: bool,
-        /// Gets the chunks and the deadline, or why the strategy cannot be served.
-        reply: oneshot::Sender<Result<(Vec<HandOut>, At), String>>,
+        /// Whether the log covers it, as leases under hard limits need to be.
+        is_covered: bool,
+        /// Gets the chunks and the deadline, or why there are none.
+        reply: oneshot::Sender<Result<(Vec<HandOut>, At), NotLeased>>,
     },
 }
 

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::Notify;
+use windlass_core::batch::reserver::Reserver;
 use windlass_core::batch::strategy::Strategy;
 use windlass_core::lanes::desk::Desk;
 use windlass_core::time::At;
@@ -23,7 +24,7 @@ struct Shared {
     dispatcher: Mutex<Dispatcher>,
     /// Something is due earlier than the Ticker knows.
     nudge: Notify,
-    /// Some lane limits its tasks in flight.
+    /// Some lane limits its tasks in flight, or is about to.
     has_limited_lanes: AtomicBool,
 }
 
@@ -47,9 +48,14 @@ impl DispatcherHandle {
 
     /// Looks at the lanes; nothing is seen while this node does not lead.
     pub fn look_at_lanes<T>(&self, look: impl FnOnce(&Desk, At) -> T) -> Option<T> {
+        self.look_at_reserver(|reserver, now| look(reserver.desk(), now))
+    }
+
+    /// Looks at what is out; nothing is seen while this node does not lead.
+    pub fn look_at_reserver<T>(&self, look: impl FnOnce(&Reserver, At) -> T) -> Option<T> {
         let dispatcher = self.lock();
         let now = dispatcher.clock.now();
-        dispatcher.reserver.as_ref().map(|reserver| look(reserver.desk(), now))
+        dispatcher.reserver.as_ref().map(|reserver| look(reserver, now))
     }
 
     /// Holds back the tasks of a key, which are about to get other levels; nothing is held while this node does not lead.
@@ -70,9 +76,17 @@ impl DispatcherHandle {
 
     /// Whether a strategy has a hard limit, its own or that of a lane, that is to hold across a change of leader.
     pub fn has_hard_limit(&self, strategy: &Strategy) -> bool {
-        strategy.has_hard_limit()
-            || self.shared.has_limited_lanes.load(Ordering::Acquire)
-                && self.lock().limits_tasks_in_flight(strategy)
+        strategy.has_hard_limit() || self.limits_lanes() && self.lock().is_under_hard_limit(strategy)
+    }
+
+    /// Whether some lane limits its tasks in flight, or is about to.
+    pub fn limits_lanes(&self) -> bool {
+        self.shared.has_limited_lanes.load(Ordering::Acquire)
+    }
+
+    /// Whether this node leads.
+    pub fn leads(&self) -> bool {
+        self.lock().reserver.is_some()
     }
 
     fn enter<T>(&self, act: impl FnOnce(&mut Dispatcher, At) -> T) -> T {

@@ -2,14 +2,13 @@
 
 use super::{Dispatcher, Reasserted};
 use tokio::sync::oneshot;
-use windlass_core::batch::reserver::{SessionId, Standing};
-use windlass_core::batch::strategy::Strategy;
+use windlass_core::batch::reserver::{Reserver, SessionId, Standing};
 use windlass_core::ids::Epoch;
 use windlass_core::lanes::desk::Errand;
 use windlass_core::lanes::levels::{QueueName, RankName};
 use windlass_core::lanes::reader::Placed;
 use windlass_core::lanes::tasks::HandedOut;
-use windlass_core::limits::LANE_ACK_EVERY_MS;
+use windlass_core::limits::{LANE_ACK_EVERY_MS, LANE_ACKS_AT_ONCE, LANE_ACKS_PAUSE_MS};
 use windlass_core::time::At;
 
 /// What the Clerk is sent for.
@@ -50,7 +49,8 @@ impl Dispatcher {
     /// When something of the lanes is due.
     pub(super) fn next_lane_tick(&self) -> Option<At> {
         let desk = self.reserver.as_ref()?.desk();
-        desk.next_due().into_iter().chain(desk.next_room()).min()
+        let notes = self.notes_more_lanes.then_some(self.note_lanes_at);
+        desk.next_due().into_iter().chain(desk.next_room()).chain(notes).min()
     }
 
     /// Does what is due of the lanes.
@@ -61,8 +61,9 @@ impl Dispatcher {
         }
         reserver.make_room(now);
         if self.note_lanes_at <= now {
-            self.note_lanes_at = now.after_ms(LANE_ACK_EVERY_MS);
-            reserver.desk_mut().note_all();
+            self.notes_more_lanes = reserver.desk_mut().note_some(LANE_ACKS_AT_ONCE);
+            let pause_ms = if self.notes_more_lanes { LANE_ACKS_PAUSE_MS } else { LANE_ACK_EVERY_MS };
+            self.note_lanes_at = now.after_ms(pause_ms);
         }
     }
 
@@ -113,6 +114,14 @@ impl Dispatcher {
         reply: oneshot::Sender<Vec<Standing>>,
     ) {
         // Without a leadership there is no answer: dropping the reply tells the asker.
+        let Some(desk) = self.reserver.as_ref().map(Reserver::desk) else { return };
+        let limits = |rank: RankName| desk.name_of(rank.lane).is_some_and(|lane| self.limits_lane(lane));
+        let is_limited = self.sessions.may_hold_limited(session)
+            || self.limits_lanes()
+                && claimed.iter().any(|it| it.place.as_ref().is_some_and(|(rank, _)| limits(*rank)));
+        if is_limited {
+            self.enlist(session);
+        }
         let Some(reserver) = &mut self.reserver else { return };
         let standing = |it: Reasserted| match it.place {
             Some((rank, placed)) => reserver.reassert_task(session, rank, placed, it.token),
@@ -121,12 +130,8 @@ impl Dispatcher {
         drop(reply.send(claimed.into_iter().map(standing).collect()));
     }
 
-    pub(super) fn limits_tasks_in_flight(&self, strategy: &Strategy) -> bool {
-        self.reserver.as_ref().is_some_and(|reserver| reserver.limits_tasks_in_flight(strategy))
-    }
-
     /// Something else is said of a lane.
     pub(super) fn note_lane_limits(&mut self) {
-        self.lanes_changed = self.reserver.as_ref().map(|reserver| reserver.desk().has_limits_in_flight());
+        self.lanes_changed = Some(self.limits_lanes());
     }
 }

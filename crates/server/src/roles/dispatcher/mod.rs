@@ -1,11 +1,13 @@
 //! The Dispatcher: owns the reserver, knows the consumers' sessions, and gives waiting consumers their work.
 //!
 //! Invariants
-//! - While a chunk is ready, no reserve that could take it waits, but for a moment while a new strategy's view is built.
+//! - While a chunk is ready, no reserve that could take it waits, but for a moment while a new strategy's view is built, or its session
+//!   is put on the roster.
 //! - Work that its asker never received goes back unharmed.
 //! - A consumer that comes back gets a new session, and moves what it re-asserts into it. What it does not re-assert, since
 //!   it never received it, goes back with the old session.
 
+mod enlisting;
 mod event;
 mod handle;
 mod hold;
@@ -17,6 +19,8 @@ mod totals;
 
 use crate::clock::Clock;
 use crate::config::SessionTimes;
+use enlisting::Enlisting;
+pub use enlisting::{Expected, NotLeased, RosterNote};
 pub use event::{Ask, Asker, Connected, DispatcherStatus, Event, Reasserted, ToSession};
 pub use handle::DispatcherHandle;
 use hold::Hold;
@@ -33,6 +37,7 @@ use windlass_core::batch::tokens::AttemptToken;
 use windlass_core::batch::views::PlanId;
 use windlass_core::entry::Effect;
 use windlass_core::ids::ChunkName;
+use windlass_core::lanes::desk::Desk;
 use windlass_core::limits::STRATEGY_IDLE_MS_MAX;
 use windlass_core::time::At;
 
@@ -59,11 +64,14 @@ pub struct Dispatcher {
     totals: Totals,
     hold: Hold,
     times: SessionTimes,
-    notes: mpsc::UnboundedSender<Note>,
+    notes: mpsc::UnboundedSender<LostTooOften>,
+    enlisting: Enlisting,
     errands: mpsc::UnboundedSender<LaneErrand>,
     /// When the lanes' ack levels are noted next.
     note_lanes_at: At,
-    /// Whether any lane limits tasks in flight, if that is news.
+    /// Whether more of them are to be noted than could be last time.
+    notes_more_lanes: bool,
+    /// Whether any lane limits tasks in flight, or is about to, if that is news.
     lanes_changed: Option<bool>,
 }
 
@@ -74,15 +82,6 @@ struct Answer {
     what: ToSession,
 }
 
-/// What the log should know.
-#[derive(Debug)]
-pub enum Note {
-    /// A chunk whose consumers keep vanishing has failed an attempt.
-    Lost(LostTooOften),
-    /// A session holds no work under a hard limit any more.
-    Left(SessionId),
-}
-
 /// A number that nobody can guess, for sessions.
 pub(crate) fn unguessable() -> u64 {
     use std::hash::{BuildHasher, Hasher};
@@ -90,11 +89,13 @@ pub(crate) fn unguessable() -> u64 {
 }
 
 impl Dispatcher {
-    /// A Dispatcher that leads nothing yet; what the log should know goes to `notes`, what lanes need to `errands`.
+    /// A Dispatcher that leads nothing yet. Chunks that have failed an attempt because their consumers keep vanishing go to `notes`, who
+    /// holds work under hard limits to `roster`, and what lanes need to `errands`.
     pub fn new(
         clock: Clock,
         times: SessionTimes,
-        notes: mpsc::UnboundedSender<Note>,
+        notes: mpsc::UnboundedSender<LostTooOften>,
+        roster: mpsc::UnboundedSender<RosterNote>,
         errands: mpsc::UnboundedSender<LaneErrand>,
     ) -> Dispatcher {
         Dispatcher {
@@ -114,8 +115,10 @@ impl Dispatcher {
             hold: Hold::default(),
             times,
             notes,
+            enlisting: Enlisting::new(roster),
             errands,
             note_lanes_at: At::from_ms(0),
+            notes_more_lanes: false,
             lanes_changed: None,
         }
     }
@@ -162,7 +165,12 @@ impl Dispatcher {
             self.follow_consumers(now);
         }
         if self.hold.next_tick().is_some_and(|at| at <= now) {
-            self.hold.let_go(now).into_iter().for_each(|session| self.note(Note::Left(session)));
+            for session in self.hold.let_go(now) {
+                // One that was connected to this node all the while may be on the roster anew.
+                if !self.sessions.may_be_enlisted(session) {
+                    self.enlisting.note(RosterNote::Left(session));
+                }
+            }
             self.follow_consumers(now);
         }
         let Some(reserver) = &mut self.reserver else { return };
@@ -208,6 +216,7 @@ impl Dispatcher {
             Event::Lost => {
                 self.reserver = None;
                 self.unplanned.append(&mut self.lines.take_all());
+                self.unplanned.append(&mut self.enlisting.take_all());
             }
             Event::Connect { before, name, out, reply } => {
                 self.connect(before, name, out, reply, now);
@@ -225,11 +234,10 @@ impl Dispatcher {
                 }
                 self.follow_consumers(now);
             }
-            Event::Reassert(session, claimed, reply) => {
-                self.reassert(session, claimed, reply);
-                self.sessions.enlist_as_before(session);
-            }
+            Event::Reassert(session, claimed, reply) => self.reassert(session, claimed, reply),
             Event::Returned(session) => self.note_return(session, now),
+            Event::Enlisted(sessions) => self.note_enlisted(&sessions, now),
+            Event::ExpectLimit(lane, reply) => self.expect_limit(lane, reply),
             Event::Release(chunks, reply) => self.answer(&chunks, reply, Reserver::release),
             Event::Extend(chunks, until, reply) => {
                 self.answer(&chunks, reply, |reserver, name, token| reserver.extend(name, token, until));
@@ -261,6 +269,8 @@ impl Dispatcher {
         reserver.move_retries(|retry_at| on_this_clock(retry_at, at, now));
         reserver.desk_mut().move_due(|due| on_this_clock(due, at, now));
         self.reserver = Some(*reserver);
+        // Those of an earlier leadership are awaited as if they were others.
+        self.sessions.strike_all();
         self.note_lane_limits();
         self.follow_consumers(now);
         for ask in std::mem::take(&mut self.unplanned) {
@@ -281,7 +291,7 @@ impl Dispatcher {
     /// Forgets a session.
     fn remove(&mut self, session: SessionId) {
         if self.sessions.remove(session) {
-            self.note(Note::Left(session));
+            self.enlisting.note(RosterNote::Left(session));
         }
     }
 
@@ -290,14 +300,9 @@ impl Dispatcher {
         if let Some(before) = self.sessions.take_returning(session)
             && self.hold.came_back(before)
         {
-            self.note(Note::Left(before));
+            self.enlisting.note(RosterNote::Left(before));
             self.follow_consumers(now);
         }
-    }
-
-    fn note(&self, note: Note) {
-        // During a stop nobody takes notes any more.
-        _ = self.notes.send(note);
     }
 
     fn absorb(&mut self, at: At, effects: Vec<Effect>, now: At) {
@@ -340,21 +345,20 @@ impl Dispatcher {
     fn reserve(&mut self, ask: Ask, now: At) -> Option<Answer> {
         if let Asker::Session { session, .. } = ask.asker {
             self.sessions.note_strategy(session, &ask.strategy);
-            if ask.strategy.has_hard_limit() || self.limits_tasks_in_flight(&ask.strategy) {
-                self.sessions.enlist(session);
-            }
         }
         if self.draining {
             give_nothing(ask, now);
             return None;
         }
-        let Some(reserver) = &mut self.reserver else {
+        if self.reserver.is_none() {
             match ask.asker {
                 Asker::Lease { wait: false, .. } => give_nothing(ask, now),
                 Asker::Lease { .. } | Asker::Session { .. } => self.unplanned.push(ask),
             }
             return None;
-        };
+        }
+        let ask = self.let_in(ask)?;
+        let reserver = self.reserver.as_mut()?;
         let plan = match reserver.plan(&ask.strategy, now) {
             Ok(plan) => plan,
             Err(problem) => return refuse(ask, problem),
@@ -379,10 +383,12 @@ impl Dispatcher {
 
     /// Answers an ask, or gives it back if there is nothing for it. What a session gets is still to be sent.
     fn serve(&mut self, plan: PlanId, ask: Ask, now: At) -> Result<Option<Answer>, Ask> {
-        let Some(reserver) = &mut self.reserver else { return Err(ask) };
         if !is_asked(&self.sessions, &ask) {
             return Ok(None);
         }
+        // A limit may have come about while it waited.
+        let Some(ask) = self.let_in(ask) else { return Ok(None) };
+        let Some(reserver) = &mut self.reserver else { return Err(ask) };
         let holder = match &ask.asker {
             Asker::Session { session, .. } => Holder::Session(*session),
             Asker::Lease { lease_ms, .. } => Holder::Lease { until: now.after_ms(*lease_ms) },
@@ -448,6 +454,7 @@ impl Dispatcher {
     fn drain(&mut self, now: At) {
         self.draining = true;
         let waiting = self.lines.take_all().into_iter().chain(std::mem::take(&mut self.unplanned));
+        let waiting = waiting.chain(self.enlisting.take_all());
         waiting.for_each(|ask| give_nothing(ask, now));
         for (_, _, connection) in self.sessions.connections() {
             drop(connection.send(ToSession::Draining));
@@ -467,7 +474,8 @@ impl Dispatcher {
     }
 
     fn report(&self, lost: Vec<LostTooOften>) {
-        lost.into_iter().for_each(|it| self.note(Note::Lost(it)));
+        // During a stop nobody takes notes any more.
+        lost.into_iter().for_each(|it| _ = self.notes.send(it));
     }
 
     fn status(&self) -> DispatcherStatus {
@@ -479,7 +487,7 @@ impl Dispatcher {
             tasks_out: reserver.map_or(0, Reserver::tasks_out_len),
             delayed: reserver.map_or(0, Reserver::delayed_len),
             sessions: self.sessions.connected(),
-            waiting: self.lines.count(&self.sessions) + self.unplanned.len(),
+            waiting: self.lines.count(&self.sessions) + self.unplanned.len() + self.enlisting.len(),
             views: reserver.map_or(0, |it| it.ready().views_len().0),
         }
     }
@@ -492,10 +500,15 @@ fn refuse(ask: Ask, problem: String) -> Option<Answer> {
             Some(Answer { session, what: ToSession::Refused { request, problem } })
         }
         Asker::Lease { reply, .. } => {
-            drop(reply.send(Err(problem)));
+            drop(reply.send(Err(NotLeased::Refused(problem))));
             None
         }
     }
+}
+
+/// Whether the desk limits the tasks in flight of a lane.
+fn is_limited(desk: &Desk, lane: &str) -> bool {
+    desk.lane(lane).is_some_and(|lane| desk.limits_in_flight(lane))
 }
 
 /// Answers an ask that gets nothing; one of a session is answered by its next work.
@@ -531,8 +544,9 @@ mod tests {
     fn a_retry_waits_as_long_as_it_should_however_far_the_two_clocks_are_apart() {
         let times = SessionTimes { heartbeat_ms: 1_000, grace_ms: 1_000 };
         for machine_at in [At::from_ms(1), At::from_ms(1 << 50)] {
-            let ((lost, _), (errands, _)) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
-            let mut dispatcher = Dispatcher::new(Clock::start(), times, lost, errands);
+            let ((lost, _), (roster, _), (errands, _)) =
+                (mpsc::unbounded_channel(), mpsc::unbounded_channel(), mpsc::unbounded_channel());
+            let mut dispatcher = Dispatcher::new(Clock::start(), times, lost, roster, errands);
             let delayed = vec![(ChunkIndex(0), machine_at.after_ms(70))];
             let submission = SubmissionId::from_u64(1).unwrap();
             let unsettled = vec![Unsettled {

@@ -40,12 +40,22 @@ struct Session {
     handed_out: u64,
     connection: Option<Connection>,
     seen: At,
-    /// Whether it is on the roster of those who may hold work under a hard limit.
-    is_enlisted: bool,
+    /// How far it is on the roster of those who may hold work under a hard limit.
+    enlisted: Enlisted,
     /// The session of an earlier leadership that this one goes on with, until it has said all that it still works on.
     returning: Option<SessionId>,
     /// Whether what it re-asserts may be work under a hard limit.
     may_hold_limited: bool,
+}
+
+/// How far a session is on the roster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Enlisted {
+    No,
+    /// The Registrar has been told.
+    UnderWay,
+    /// The log has it.
+    Yes,
 }
 
 /// A connected consumer, as people see it.
@@ -122,7 +132,7 @@ impl Sessions {
             handed_out: 0,
             connection: Some(connection),
             seen: now,
-            is_enlisted: false,
+            enlisted: Enlisted::No,
             returning,
             may_hold_limited,
         };
@@ -150,23 +160,35 @@ impl Sessions {
         Some(connection)
     }
 
-    /// A session gets work under a hard limit; it is on the roster.
-    pub(super) fn enlist(&mut self, id: SessionId) {
-        if let Some(session) = self.all.get_mut(&id) {
-            session.is_enlisted = true;
-        }
+    /// A session is about to be put on the roster; whether that is news.
+    pub(super) fn begin_to_enlist(&mut self, id: SessionId) -> bool {
+        let session = self.all.get_mut(&id).filter(|session| session.enlisted == Enlisted::No);
+        session.map(|session| session.enlisted = Enlisted::UnderWay).is_some()
     }
 
-    /// A session re-asserts work: if that may be under a hard limit, it is on the roster.
-    pub(super) fn enlist_as_before(&mut self, id: SessionId) {
-        if let Some(session) = self.all.get_mut(&id) {
-            session.is_enlisted |= session.may_hold_limited;
-        }
+    /// A session is on the roster; false if it is gone.
+    pub(super) fn enlist(&mut self, id: SessionId) -> bool {
+        self.all.get_mut(&id).map(|session| session.enlisted = Enlisted::Yes).is_some()
+    }
+
+    /// Whether the log has a session on the roster.
+    pub(super) fn is_enlisted(&self, id: SessionId) -> bool {
+        self.all.get(&id).is_some_and(|session| session.enlisted == Enlisted::Yes)
+    }
+
+    /// Whether a session is on the roster, or on its way there.
+    pub(super) fn may_be_enlisted(&self, id: SessionId) -> bool {
+        self.all.get(&id).is_some_and(|session| session.enlisted != Enlisted::No)
+    }
+
+    /// Whoever is on the roster does not count as such under a leadership that begins.
+    pub(super) fn strike_all(&mut self) {
+        self.all.values_mut().for_each(|session| session.enlisted = Enlisted::No);
     }
 
     /// Whether a session has, or may re-assert, work under a hard limit.
     pub(super) fn may_hold_limited(&self, id: SessionId) -> bool {
-        self.all.get(&id).is_some_and(|session| session.is_enlisted || session.may_hold_limited)
+        self.may_be_enlisted(id) || self.all.get(&id).is_some_and(|session| session.may_hold_limited)
     }
 
     /// The session of an earlier leadership that this one goes on with; asked once it has said what it still works on.
@@ -174,13 +196,13 @@ impl Sessions {
         self.all.get_mut(&id)?.returning.take()
     }
 
-    /// Forgets a session that has said goodbye or did not come back; whether it is on the roster.
+    /// Forgets a session that has said goodbye or did not come back; whether it is on the roster, or on its way there.
     pub(super) fn remove(&mut self, id: SessionId) -> bool {
         let Some(session) = self.all.remove(&id) else { return false };
         if session.connection.is_some() {
             self.connected -= 1;
         }
-        session.is_enlisted
+        session.enlisted != Enlisted::No
     }
 
     /// When somebody is to be looked at again.
