@@ -240,9 +240,13 @@ pub const LANE_FLOW_BUFFER_TASKS: usize = 64;
 /// At so few more of them are read.
 pub const LANE_FLOW_RELOAD_AT: usize = 16;
 
-/// Tenants and keys at their limits that have ready tasks in memory, in one rank: 64 of about 100 bytes each. Of more, those
-/// that were read first are let go, and read again when it is their turn.
+/// Tenants and keys at their limits that have ready tasks in memory, in one rank or tenant. Of more, those that were read first are
+/// let go, and read again when it is their turn.
 pub const LANE_FLOWS_LOADED_MAX: usize = 4_096;
+
+/// Ready tasks of all of these in one rank, whoever they belong to: 64 for each of so many, of about 100 bytes each. A quarter of it may
+/// be those of the users of one tenant.
+pub const LANE_FLOW_TASKS_MAX: usize = LANE_FLOWS_LOADED_MAX * LANE_FLOW_BUFFER_TASKS;
 
 /// Tenants and keys whose next tasks are read while one is waited for.
 pub const LANE_FLOWS_READ_AHEAD: usize = 64;

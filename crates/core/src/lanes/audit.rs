@@ -350,6 +350,8 @@ impl Check<'_> {
     fn reader(&self, name: &QueueName, queue: &Queue, levels: &Levels) {
         let reader = &queue.reader;
         let (read_to, is_at_end) = (reader.read_to(), reader.is_at_end());
+        let acked = if name.of.is_none() { self.rank.row().acked().level } else { None };
+        assert!(acked <= read_to, "A {acked:?} of {name:?} lies no higher than R {read_to:?}");
         for (level, key) in levels {
             let is_out = self.desk.is_out(level.id);
             let is_ready = reader.ready().contains_key(level);

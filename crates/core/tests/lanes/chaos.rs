@@ -117,7 +117,7 @@ impl Chaos {
         let mut chaos = Chaos {
             leader,
             model: Model::default(),
-            watch: Watch::new(weights.iter().map(|weight| weight.stride().into()).collect()),
+            watch: Watch::new(keys.len()),
             chance,
             keys,
             weights,
@@ -202,9 +202,9 @@ impl Chaos {
         match effect {
             Effect::TaskPlaced { rank, level, key, times, .. } => {
                 self.watch.pass_time(*rank, times.rank);
-                let Known { is_charged, was_delayed, .. } = self.model.tasks[&level.id];
+                let Known { stride, was_delayed, .. } = self.model.tasks[&level.id];
                 let key = KEYS.iter().position(|it| **it == **key).expect("it is one of the keys");
-                self.watch.placed(*rank, *level, Seen::new(key, is_charged, !was_delayed));
+                self.watch.placed(*rank, *level, Seen::new(key, stride, !was_delayed), None);
             }
             Effect::TaskUnplaced { rank, level, .. } => {
                 self.watch.unplaced(*rank, *level);

@@ -1,7 +1,7 @@
 //! The shell of the tests: a machine under one leadership after the other, with its reserver and desk beside it, and
 //! somebody who reads and notes for the desk whenever the test says so.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use windlass_core::audit;
 use windlass_core::batch::reserver::{Holder, Reserver, SessionId};
 use windlass_core::batch::strategy::Strategy;
@@ -132,14 +132,28 @@ impl Leader {
     }
 
     pub(crate) fn apply_entry(&mut self, entry: Entry) -> Applied {
+        let before = self.acked();
         let applied = self.machine.apply(entry);
         self.machine.flush();
+        let after = self.acked();
+        let went_back = before.iter().find(|(rank, level)| after.get(rank) < Some(level));
+        assert_eq!(went_back, None, "A never moves back: it is {after:?}");
         self.untold.extend(applied.effects.iter().cloned());
         if !self.is_late {
             self.tell(usize::MAX);
         }
         self.audit();
         applied
+    }
+
+    /// A of each priority.
+    fn acked(&self) -> BTreeMap<RankName, Option<Level>> {
+        let ranks = self.machine.lanes().all().flat_map(|lane| {
+            let lane_number = lane.row().number;
+            let name = move |priority| RankName { lane: lane_number, priority };
+            lane.ranks().map(move |(priority, rank)| (name(priority), rank.row().acked().level))
+        });
+        ranks.collect()
     }
 
     /// Tells the reserver of the next effects.

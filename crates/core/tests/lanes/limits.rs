@@ -8,7 +8,7 @@ use windlass_core::lanes::limiting::{Limit, LimitLane, Rate, Scope, SetLimit};
 use windlass_core::lanes::meters::Block;
 use windlass_core::lanes::reader::Placed;
 use windlass_core::lanes::tasks::NewTask;
-use windlass_core::limits::{LANE_FLOW_BUFFER_TASKS, LANE_LIMITS_MAX};
+use windlass_core::limits::{LANE_FLOW_BUFFER_TASKS, LANE_FLOW_TASKS_MAX, LANE_LIMITS_MAX};
 
 pub(crate) fn in_flight(most: u32) -> Option<Limit> {
     Some(Limit { in_flight: Some(most), rate: None })
@@ -55,6 +55,34 @@ fn a_backlog_of_a_key_at_its_limit_is_in_nobodys_way_and_not_in_memory() {
     assert_eq!(all_keys(&mut leader).iter().filter(|key| *key == "heavy").count(), 2);
     assert_eq!(leader.look().out, 4, "light, lighter, and two of heavy");
     assert!(leader.look().ready <= 64 + LANE_FLOW_BUFFER_TASKS, "{:?}", leader.look());
+}
+
+#[test]
+fn very_many_users_at_their_limits_keep_no_more_in_memory_than_a_tenant_may() {
+    const USERS: usize = 1_500;
+    let mut leader = Leader::new(4_096, 1_024);
+    leader.is_audited = false;
+    limit(&mut leader, Scope::EachKey, in_flight(1));
+    for _ in 0..70 {
+        for some in [0..USERS / 2, USERS / 2..USERS] {
+            leader.add(some.map(|nth| NewTask::new(format!("t/{nth}"))).collect());
+        }
+    }
+    let held = leader.all();
+    assert_eq!(held.len(), USERS, "one of each");
+    let most = LANE_FLOW_TASKS_MAX / 4 + 2 * LANE_FLOW_BUFFER_TASKS;
+    assert!(leader.look().ready <= most, "{:?}", leader.look());
+    leader.audit();
+
+    // Those that were let go are read again.
+    for held in held {
+        let key = leader.key(held.id);
+        leader.complete(held);
+        let next = leader.next().expect("its user may go on");
+        assert_eq!(leader.key(next.id), key);
+        assert!(leader.look().ready <= most, "{:?}", leader.look());
+    }
+    leader.audit();
 }
 
 #[test]

@@ -81,6 +81,7 @@ struct Run {
     tasks: BTreeMap<TaskId, Name>,
     held: Vec<Held>,
     held_max: usize,
+    /// Those that count for some pair.
     hand_outs: u64,
     steps: u64,
     widest: i128,
@@ -152,7 +153,8 @@ impl Run {
                 self.leader.wait_ms(ms);
             }
             330..350 => self.release(),
-            350..365 => self.fail(),
+            350..364 => self.fail(),
+            364 => self.note_all(),
             365..367 => self.restart(),
             367..370 => self.leader.reserver.set_tasks_held(false),
             370..372 => self.hand_out_all(),
@@ -202,6 +204,12 @@ impl Run {
         let limit = (self.below(2) == 0).then_some(Limit { in_flight, rate });
         let set = vec![SetLimit { scope, limit }];
         self.leader.apply_ordered(Command::LimitLane(LimitLane { lane: LANE.into(), set }));
+    }
+
+    /// How far everything is done is noted, and where nothing is left behind that: the next leader reads from there.
+    fn note_all(&mut self) {
+        self.leader.reserver.desk_mut().note_all();
+        self.leader.look_for_rows();
     }
 
     /// Errands are done in no hurry.
@@ -348,15 +356,18 @@ impl Run {
         party.behind.remove(&id);
         assert!(party.last < Some(id), "{:?} of {name:?} was added after {id}", party.last);
         party.last = Some(id);
-        self.hand_outs += 1;
+        let mut is_counted = false;
         for name in [Some(name), group(name)].into_iter().flatten() {
-            self.count(name);
+            is_counted |= self.count(name);
         }
+        self.hand_outs += u64::from(is_counted);
     }
 
-    fn count(&mut self, name: Name) {
+    /// Whether it counts: this one may go, and so may another one beside it.
+    fn count(&mut self, name: Name) -> bool {
+        let mut is_counted = false;
         if !self.parties[&name].may_go {
-            return;
+            return is_counted;
         }
         let stride = self.parties[&name].stride;
         for (other, party) in &self.parties {
@@ -370,7 +381,9 @@ impl Run {
             let (apart, allowed) = (spread.most - spread.least, stride + party.stride);
             assert!(apart <= allowed, "{name:?} and {other:?} got {apart} apart where {allowed} is allowed");
             self.widest = self.widest.max(apart * 1_000_000 / allowed);
+            is_counted = true;
         }
+        is_counted
     }
 
     fn has_caught_up(&self, tenant: Name) -> bool {

@@ -102,6 +102,11 @@ impl Told {
     /// Another leader takes over, perhaps. Whoever holds a task goes on with it, or it goes out again at once.
     fn perhaps_change(&mut self, held: Option<Held>) -> Option<Held> {
         let Some(changes) = &mut self.changes else { return held };
+        // What is noted in one telling and not in the other changes nothing either.
+        if changes.below(8) == 0 {
+            self.leader.reserver.desk_mut().note_all();
+            self.leader.do_errands();
+        }
         if changes.below(12) > 0 {
             return held;
         }

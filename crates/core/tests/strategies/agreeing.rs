@@ -1,7 +1,7 @@
 //! Strategies made up by chance, several at once, over a queue to which everything happens: what each gives is what the
 //! naive evaluator says it may give.
 
-use crate::invented::{self, below};
+use crate::invented::{self, LANES, below};
 use crate::naive::{self, Books};
 use crate::queue::Queue;
 use crate::sequences;
@@ -26,6 +26,28 @@ fn every_strategy_gives_what_the_naive_evaluator_says_it_may() {
         }
         game.leaves_nothing_behind();
     });
+}
+
+/// Lanes stand beside and between everything else; whoever waits is woken by tasks as by chunks.
+#[test]
+fn strategies_with_lanes_give_tasks_and_chunks_as_the_naive_evaluator_says() {
+    sequences::run(
+        "strategies_with_lanes_give_tasks_and_chunks_as_the_naive_evaluator_says",
+        1_000,
+        |seed| {
+            let mut game = Game::new(seed, 6, invented::traits);
+            game.create_lanes();
+            for _ in 0..80 {
+                match game.chance.below(4) {
+                    0 => game.step_lanes(),
+                    _ => game.step(),
+                }
+                game.queue.audit();
+                game.wakes_whoever_waits();
+            }
+            game.leaves_nothing_behind();
+        },
+    );
 }
 
 #[test]
@@ -55,6 +77,7 @@ const STRATEGIES: usize = 8;
 struct Game {
     chance: Seeded,
     submissions_max: usize,
+    has_lanes: bool,
     traits: fn(&mut Seeded) -> Traits,
     queue: Queue,
     books: Books,
@@ -71,7 +94,28 @@ impl Game {
         let strategies = (0..STRATEGIES).map(|_| invented::strategy(&mut chance)).collect();
         let queue = Queue::new(chance.draw());
         let (books, plans) = (Books::default(), BTreeMap::new());
-        Game { chance, submissions_max, traits, queue, books, strategies, plans, tokens: Vec::new() }
+        let (has_lanes, tokens) = (false, Vec::new());
+        Game { chance, submissions_max, has_lanes, traits, queue, books, strategies, plans, tokens }
+    }
+
+    fn create_lanes(&mut self) {
+        self.has_lanes = true;
+        self.queue.create_lanes();
+        (0..STRATEGIES).for_each(|_| self.invent_a_strategy());
+    }
+
+    fn step_lanes(&mut self) {
+        let lane = LANES[below(&mut self.chance, LANES.len())];
+        match self.chance.below(6) {
+            0 => {
+                let in_flight = [None, Some(0), Some(1), Some(3)][below(&mut self.chance, 4)];
+                self.queue.set_lane(lane, self.chance.below(4) == 0, in_flight);
+            }
+            _ => {
+                let priority = u8::from(self.chance.below(4) == 0);
+                self.queue.add_task(lane, priority, self.chance.below(6));
+            }
+        }
     }
 
     fn step(&mut self) {
@@ -111,6 +155,10 @@ impl Game {
     fn plan(&mut self) -> (PlanId, Strategy) {
         let strategy = self.strategies[below(&mut self.chance, STRATEGIES)].clone();
         let plan = self.queue.reserver.plan(&strategy, self.queue.now).expect("it is served");
+        // What stands before views that are being built goes out all the same.
+        if !strategy.lanes().is_empty() {
+            while self.queue.reserver.ready_mut().build() {}
+        }
         let is_building = self.queue.reserver.ready().is_building(plan);
         self.plans.entry(plan).or_insert_with(|| (strategy.clone(), is_building));
         (plan, strategy)
@@ -120,7 +168,8 @@ impl Game {
         let (plan, strategy) = self.plan();
         let is_building = self.queue.reserver.ready().is_building(plan);
         let choices = naive::choices(&strategy, &self.queue.seen(), &self.books);
-        let is_explained = !is_building && self.chance.below(4) == 0;
+        // An explanation is one of submissions.
+        let is_explained = !is_building && strategy.lanes().is_empty() && self.chance.below(4) == 0;
         let explained = is_explained.then(|| self.queue.reserver.explain(plan).expect("it is in use").next);
         let holder = self.holder();
         let given = self.queue.reserve(holder, 1, plan);
@@ -197,9 +246,7 @@ impl Game {
     fn reassert(&mut self) {
         if !self.tokens.is_empty() {
             let (name, token) = self.tokens[below(&mut self.chance, self.tokens.len())];
-            if self.queue.ids().contains(&name.submission) {
-                self.queue.reassert(SessionId(self.chance.below(3)), name, token);
-            }
+            self.queue.reassert(SessionId(self.chance.below(3)), name, token);
         }
     }
 
@@ -211,7 +258,8 @@ impl Game {
 
     fn invent_a_strategy(&mut self) {
         let place = below(&mut self.chance, STRATEGIES);
-        self.strategies[place] = invented::strategy(&mut self.chance);
+        let invent = if self.has_lanes { invented::strategy_with_lanes } else { invented::strategy };
+        self.strategies[place] = invent(&mut self.chance);
     }
 
     /// All but a few strategies have been idle for a minute, and are forgotten with their views; their turns are kept.
@@ -252,6 +300,7 @@ impl Game {
     /// When all submissions are over and all strategies idle, nothing is known of them any more.
     fn leaves_nothing_behind(mut self) {
         self.queue.ids().into_iter().for_each(|submission| self.queue.cancel(submission));
+        self.queue.complete_all_tasks();
         self.queue.wait_ms(STRATEGY_IDLE_MS_MAX);
         self.queue.reserver.ready_mut().sweep(self.queue.now, |_| false);
         self.queue.audit();

@@ -10,6 +10,8 @@ use windlass_core::time::At;
 
 /// The fields that strategies go by. The last two are there so that some submissions have more than three.
 pub(crate) const FIELDS: [&str; 3] = ["company", "host", "mode"];
+/// Lanes beside them.
+pub(crate) const LANES: [&str; 2] = ["urgent", "slow"];
 const OTHER_FIELDS: [&str; 2] = ["colour", "size"];
 
 pub(crate) fn field(chance: &mut Seeded) -> String {
@@ -73,6 +75,22 @@ pub(crate) fn strategy(chance: &mut Seeded) -> Strategy {
         if nobodys.plan(&strategy, At::from_ms(0)).is_ok() {
             return strategy;
         }
+    }
+}
+
+/// The same with one or two lanes, beside it or between its parts.
+pub(crate) fn strategy_with_lanes(chance: &mut Seeded) -> Strategy {
+    let lane = |name: &str| Box::new(Strategy::lane(name));
+    let or_else = |first, fallback| Strategy::OrElse { first, fallback };
+    let some = Box::new(strategy(chance));
+    match chance.below(7) {
+        0 => *lane(LANES[0]),
+        1 => or_else(lane(LANES[0]), some),
+        2 => or_else(some, lane(LANES[0])),
+        3 => or_else(lane(LANES[0]), Box::new(or_else(some, lane(LANES[1])))),
+        4 => or_else(Box::new(or_else(lane(LANES[1]), some)), lane(LANES[0])),
+        5 => or_else(lane(LANES[1]), lane(LANES[0])),
+        _ => or_else(Box::new(or_else(some, lane(LANES[0]))), Box::new(strategy(chance))),
     }
 }
 

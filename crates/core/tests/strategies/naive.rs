@@ -1,6 +1,7 @@
 //! The naive evaluator: what a strategy may give next, found by looking at every submission.
 //!
-//! It keeps nothing but the books of turns, and follows the meaning of each block word by word.
+//! It keeps nothing but the books of turns, and follows the meaning of each block word by word. A task of a lane is chosen by
+//! its id, as a submission is.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -23,10 +24,19 @@ impl Submission {
     }
 }
 
+/// A lane: how many of its tasks may go, and those that wait, the first one first.
+#[derive(Debug, Clone)]
+pub(crate) struct SeenLane {
+    pub(crate) room: usize,
+    /// By what comes before their ids: the larger priority, then the smaller pass.
+    pub(crate) ready: BTreeSet<(u8, u64, SubmissionId)>,
+}
+
 /// Everything that a strategy goes by, but for the books.
 #[derive(Debug, Clone)]
 pub(crate) struct Seen {
     pub(crate) submissions: Vec<Submission>,
+    pub(crate) lanes: BTreeMap<String, SeenLane>,
     pub(crate) consumers: u64,
     pub(crate) is_holding: bool,
 }
@@ -52,8 +62,14 @@ impl Seen {
         }
     }
 
-    /// One more chunk of a submission goes out.
+    /// One more chunk of a submission goes out, or a task.
     pub(crate) fn hand_out(&mut self, submission: SubmissionId) {
+        let is_of = |lane: &&mut SeenLane| lane.ready.first().is_some_and(|it| it.2 == submission);
+        if let Some(lane) = self.lanes.values_mut().find(is_of) {
+            lane.ready.pop_first();
+            lane.room -= 1;
+            return;
+        }
         let it = self.submissions.iter_mut().find(|it| it.id == submission).expect("it is running");
         it.ready -= 1;
         it.out += 1;
@@ -132,7 +148,11 @@ impl<'a> Evaluation<'a> {
                 chain.push((field.clone(), weights.clone()));
                 self.take_turns(inner, among, &chain, seat)
             }
-            Strategy::Lane { .. } => Vec::new(),
+            Strategy::Lane { name } => {
+                let lane = self.seen.lanes.get(name).filter(|lane| lane.room > 0);
+                let first = lane.and_then(|lane| lane.ready.first());
+                first.map(|it| Choice { submission: it.2, turns: Vec::new() }).into_iter().collect()
+            }
         }
     }
 

@@ -1,5 +1,6 @@
 //! A queue as its leader has it: a reserver fed with effects, and beside it the plain truth of where each chunk is.
 
+use crate::lanes::Lanes;
 use crate::naive::{Seen, Submission};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -18,9 +19,9 @@ use windlass_core::time::At;
 const BEGIN: At = At::from_ms(1_750_000_000_000);
 const NO_COUNTS: ChunkCounts = ChunkCounts { total: 0, done: 0, failed: 0 };
 
-/// Where an unsettled chunk is.
+/// Where an unsettled chunk is, or a task.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Whereabouts {
+pub(crate) enum Whereabouts {
     Ready,
     Out(Holder, AttemptToken),
     Delayed(At),
@@ -38,6 +39,7 @@ pub(crate) struct Queue {
     epoch: Epoch,
     newest: Option<SubmissionId>,
     submissions: BTreeMap<SubmissionId, Known>,
+    lanes: Lanes,
     consumers: u64,
     is_holding: bool,
 }
@@ -60,6 +62,7 @@ impl Queue {
             epoch: Epoch(1),
             newest: None,
             submissions: BTreeMap::new(),
+            lanes: Lanes::default(),
             consumers: 0,
             is_holding: false,
         }
@@ -77,7 +80,7 @@ impl Queue {
             out: count(known, |it| matches!(it, Whereabouts::Out(..))),
         });
         let (consumers, is_holding) = (self.consumers, self.is_holding);
-        Seen { submissions: submissions.collect(), consumers, is_holding }
+        Seen { submissions: submissions.collect(), lanes: self.lanes.seen(), consumers, is_holding }
     }
 
     pub(crate) fn audit(&self) {
@@ -91,6 +94,8 @@ impl Queue {
             .sum();
         let out: usize = known.map(|it| count(it, |it| matches!(it, Whereabouts::Out(..)))).sum();
         assert_eq!((self.reserver.ready_len(), self.reserver.out_len()), (ready as u64, out));
+        let tasks_out = self.lanes.whereabouts().filter(|(_, it)| matches!(it, Whereabouts::Out(..))).count();
+        assert_eq!(self.reserver.tasks_out_len(), tasks_out);
     }
 
     pub(crate) fn ids(&self) -> Vec<SubmissionId> {
@@ -110,12 +115,45 @@ impl Queue {
             });
             out.collect::<Vec<_>>()
         };
-        self.submissions.iter().flat_map(of).collect()
+        let tasks = self.lanes.whereabouts().filter_map(|(name, whereabouts)| match whereabouts {
+            Whereabouts::Out(_, token) => Some((name, token)),
+            Whereabouts::Ready | Whereabouts::Delayed(_) => None,
+        });
+        self.submissions.iter().flat_map(of).chain(tasks).collect()
+    }
+
+    /// There are lanes from here on.
+    pub(crate) fn create_lanes(&mut self) {
+        self.lanes.create(&mut self.reserver);
+    }
+
+    /// A task is added to a lane, at or behind the pass that the tasks before had, or before it.
+    pub(crate) fn add_task(&mut self, lane: &str, priority: u8, pass: u64) {
+        let id = self.next_id();
+        self.lanes.add(&mut self.reserver, id, lane, priority, pass);
+    }
+
+    /// A lane is paused or goes on, and so many of its tasks may be out.
+    pub(crate) fn set_lane(&mut self, lane: &str, is_paused: bool, in_flight: Option<u32>) {
+        self.lanes.set(&mut self.reserver, lane, is_paused, in_flight);
+    }
+
+    /// Every task is done, wherever it is.
+    pub(crate) fn complete_all_tasks(&mut self) {
+        for id in self.lanes.ids() {
+            self.lanes.complete(&mut self.reserver, id);
+        }
+    }
+
+    /// Submissions and tasks have ids of one sequence.
+    fn next_id(&mut self) -> SubmissionId {
+        let id = SubmissionId::next(self.newest, self.now, Shard::default());
+        self.newest = Some(id);
+        id
     }
 
     pub(crate) fn submit(&mut self, chunks: u64, traits: Traits) -> SubmissionId {
-        let submission = SubmissionId::next(self.newest, self.now, Shard::default());
-        self.newest = Some(submission);
+        let submission = self.next_id();
         let ranges = std::iter::once(0..chunks).collect();
         let effect =
             Effect::Ready { submission, round: 0, ranges, counts: NO_COUNTS, traits: traits.clone() };
@@ -140,6 +178,13 @@ impl Queue {
     ) -> Vec<(ChunkName, AttemptToken)> {
         let mut given = Vec::new();
         for hand_out in self.reserver.reserve(holder, max, plan, self.now) {
+            if hand_out.task.is_some() {
+                let (chunk, token) = hand_out.chunks[0];
+                let before = self.lanes.put(hand_out.submission, Whereabouts::Out(holder, token));
+                assert_eq!(before, Whereabouts::Ready, "only a ready task is handed out");
+                given.push((ChunkName { submission: hand_out.submission, chunk }, token));
+                continue;
+            }
             let known = self.submissions.get_mut(&hand_out.submission).expect("it runs");
             let metadata =
                 minicbor::to_vec(&known.traits.metadata).expect("encoding into memory does not fail");
@@ -164,6 +209,9 @@ impl Queue {
 
     pub(crate) fn complete(&mut self, name: ChunkName) {
         let ChunkName { submission, chunk } = name;
+        if self.lanes.has(submission) {
+            return self.lanes.complete(&mut self.reserver, submission);
+        }
         self.reserver.absorb(&Effect::Done { submission, chunks: vec![chunk], counts: NO_COUNTS });
         let known = self.submissions.get_mut(&submission).expect("it runs");
         known.chunks.remove(&chunk);
@@ -184,6 +232,9 @@ impl Queue {
     /// The attempt fails, and the chunk may be tried again some time later.
     pub(crate) fn fail(&mut self, name: ChunkName, attempt: Attempt, delay_ms: u64) {
         let ChunkName { submission, chunk } = name;
+        if self.lanes.has(submission) {
+            return self.lanes.fail(&mut self.reserver, submission, attempt, delay_ms);
+        }
         let retry_at = self.now.after_ms(delay_ms);
         let failed =
             Effect::Failed { submission, chunk, attempt, retry_at: Some(retry_at), counts: NO_COUNTS };
@@ -218,7 +269,14 @@ impl Queue {
 
     /// Somebody comes back with an old token, and gets the chunk if nobody else has it.
     pub(crate) fn reassert(&mut self, session: SessionId, name: ChunkName, token: AttemptToken) {
-        if self.reserver.reassert(session, name, token) == Standing::Holds {
+        if self.lanes.has(name.submission) {
+            let Some((rank, placed)) = self.lanes.to_reassert(name.submission, token.attempt) else { return };
+            if self.reserver.reassert_task(session, rank, placed, token) == Standing::Holds {
+                self.put(name, Whereabouts::Out(Holder::Session(session), token));
+            }
+        } else if self.submissions.contains_key(&name.submission)
+            && self.reserver.reassert(session, name, token) == Standing::Holds
+        {
             self.put(name, Whereabouts::Out(Holder::Session(session), token));
         }
     }
@@ -233,7 +291,8 @@ impl Queue {
         let now = self.now;
         let too_often = self.reserver.tick(now);
         self.lose(|holder| matches!(holder, Holder::Lease { until } if until <= now), &too_often);
-        for whereabouts in self.submissions.values_mut().flat_map(|known| known.chunks.values_mut()) {
+        let chunks = self.submissions.values_mut().flat_map(|known| known.chunks.values_mut());
+        for whereabouts in chunks.chain(self.lanes.whereabouts_mut().map(|(_, it)| it)) {
             if matches!(whereabouts, Whereabouts::Delayed(until) if *until <= now) {
                 *whereabouts = Whereabouts::Ready;
             }
@@ -242,20 +301,25 @@ impl Queue {
 
     fn lose(&mut self, is_lost: impl Fn(Holder) -> bool, too_often: &[LostTooOften]) {
         let too_often: BTreeSet<ChunkName> = too_often.iter().map(|it| it.chunk).collect();
-        for (id, known) in &mut self.submissions {
-            for (chunk, whereabouts) in &mut known.chunks {
-                if matches!(whereabouts, Whereabouts::Out(holder, _) if is_lost(*holder)) {
-                    let name = ChunkName { submission: *id, chunk: *chunk };
-                    *whereabouts = match too_often.contains(&name) {
-                        true => Whereabouts::Delayed(self.now.after_ms(LOSS_DELAY_MS)),
-                        false => Whereabouts::Ready,
-                    };
-                }
+        let chunks = self.submissions.iter_mut().flat_map(|(id, known)| {
+            let name = |chunk| ChunkName { submission: *id, chunk };
+            known.chunks.iter_mut().map(move |(chunk, whereabouts)| (name(*chunk), whereabouts))
+        });
+        for (name, whereabouts) in chunks.chain(self.lanes.whereabouts_mut()) {
+            if matches!(whereabouts, Whereabouts::Out(holder, _) if is_lost(*holder)) {
+                *whereabouts = match too_often.contains(&name) {
+                    true => Whereabouts::Delayed(self.now.after_ms(LOSS_DELAY_MS)),
+                    false => Whereabouts::Ready,
+                };
             }
         }
     }
 
     fn put(&mut self, name: ChunkName, whereabouts: Whereabouts) {
+        if self.lanes.has(name.submission) {
+            self.lanes.put(name.submission, whereabouts);
+            return;
+        }
         let known = self.submissions.get_mut(&name.submission).expect("it runs");
         known.chunks.insert(name.chunk, whereabouts);
     }
@@ -285,6 +349,7 @@ impl Queue {
             traits: Traits::clone(&known.traits),
         });
         self.reserver = Reserver::new(self.epoch, [7; 16], seed, unsettled);
+        self.lanes.tell(&mut self.reserver);
         self.reserver.ready_mut().set_room(self.consumers, self.is_holding);
         for whereabouts in self.submissions.values_mut().flat_map(|known| known.chunks.values_mut()) {
             if matches!(whereabouts, Whereabouts::Out(..)) {

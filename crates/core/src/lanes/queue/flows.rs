@@ -4,7 +4,7 @@ use super::{First, Flow, Picking, Queue, Stand};
 use crate::lanes::acks::Acked;
 use crate::lanes::levels::{Level, is_tenant};
 use crate::lanes::tasks::TaskId;
-use crate::limits::LANE_FLOWS_LOADED_MAX;
+use crate::limits::{LANE_FLOW_TASKS_MAX, LANE_FLOWS_LOADED_MAX};
 use std::sync::Arc;
 
 impl Queue {
@@ -121,19 +121,32 @@ impl Queue {
         }
     }
 
-    /// Keeps the tasks of flows in memory within bounds.
+    /// Keeps the tasks of flows in memory within bounds, those of flows within flows too.
     pub(super) fn note_loaded(&mut self, name: &Arc<str>) {
         let Some(flow) = self.flows.get_mut(name) else { return };
-        if !flow.is_loaded && flow.queue.reader.ready_len() > 0 {
+        if !flow.is_loaded && flow.queue.counts().ready > 0 {
             flow.is_loaded = true;
             self.loaded.push_back(name.clone());
         }
-        while self.loaded.len() > LANE_FLOWS_LOADED_MAX
+        // A tenant lets some of its users go before it has to be let go as a whole, or one with very many would be read for ever.
+        let most = if self.name.of.is_none() { LANE_FLOW_TASKS_MAX } else { LANE_FLOW_TASKS_MAX / 4 };
+        while (self.loaded.len() > LANE_FLOWS_LOADED_MAX || self.of_flows.ready > most)
             && let Some(first) = self.loaded.pop_front()
         {
             self.change(&first, |flow| {
                 flow.is_loaded = false;
-                flow.queue.reader.let_go();
+                flow.queue.let_go();
+            });
+        }
+    }
+
+    /// Lets go of everything that is ready; it is read again.
+    fn let_go(&mut self) {
+        self.reader.let_go();
+        for name in std::mem::take(&mut self.loaded) {
+            self.change(&name, |flow| {
+                flow.is_loaded = false;
+                flow.queue.let_go();
             });
         }
     }

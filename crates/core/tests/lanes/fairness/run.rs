@@ -1,20 +1,25 @@
 //! A long run of a lane, each hand-out of which is watched.
 //!
-//! Keys keep as many tasks waiting as they want just then; consumers take some and report them in any order. In a run with
-//! troubles some tasks have a higher priority or come later, some fail and are tried again, some are given back, some are
-//! reported by those who do not hold them any more, and the server crashes.
+//! Keys keep as many tasks waiting as they want just then; consumers take some and report them in any order. In some runs
+//! tasks of one key come with different weights, and in some an add is on its way through the log while others go on. In a run
+//! with troubles some tasks have a higher priority or come later, some fail and are tried again, some are given back, some are
+//! reported by those who do not hold them any more, keys get other weights, for their backlog too, and the server crashes.
 
 use crate::leader::{ANNA, Held, LANE, Leader, complete, fail, name_of};
 use crate::model::{Known, Model};
 use crate::oracles::{Seen, Watch};
+use std::collections::VecDeque;
 use windlass_core::batch::reserver::Standing as Stands;
 use windlass_core::entry::{Applied, Command, Effect, Entry, Lead, Outcome, Settled};
 use windlass_core::ids::{Epoch, Shard};
 use windlass_core::lanes::desk::Errand;
+use windlass_core::lanes::key_order::OrderKeys;
 use windlass_core::lanes::levels::{Level, RankName, Weight};
 use windlass_core::lanes::open::SetLane;
 use windlass_core::lanes::reader::Placed;
-use windlass_core::lanes::tasks::{NewTask, Standing, TaskId};
+use windlass_core::lanes::relevel::{Relevel, Releveled};
+use windlass_core::lanes::tasks::{HandedOut, NewTask, Standing, TaskId};
+use windlass_core::lanes::weigh::WeighKeys;
 use windlass_core::machine::Machine;
 use windlass_core::seeded::Seeded;
 use windlass_core::tables::{MemoryTables, Table};
@@ -28,6 +33,14 @@ pub(super) struct Run {
     pub(super) watch: Watch,
     chance: Seeded,
     is_troubled: bool,
+    /// Tasks of one key come with different weights.
+    is_mixed: bool,
+    /// So many adds are on their way through the log at a time.
+    adds_max: usize,
+    /// Adds as the leader stamped them, which are not in the log yet, or not applied.
+    adds: VecDeque<Entry>,
+    /// What the add that is being applied was stamped with, by priority.
+    stamped: Vec<HandedOut>,
     keys: Vec<(String, Weight)>,
     held: Vec<Held>,
     held_max: usize,
@@ -50,18 +63,22 @@ impl Run {
         let reload_at = 1 + pick(&mut chance, tasks - 1);
         let count = 2 + pick(&mut chance, 7);
         let keys: Vec<_> = (0..count).map(|key| (format!("key {key}"), weight(&mut chance))).collect();
-        let strides = keys.iter().map(|(_, weight)| weight.stride().into()).collect();
+        let (is_mixed, adds_max) = (chance.below(3) == 0, [0, 0, 3][pick(&mut chance, 3)]);
         let mut leader = Leader::new(tasks, reload_at);
         leader.is_audited = false;
         let mut run = Run {
             saved: leader.machine.tables().clone(),
             leader,
             model: Model::default(),
-            watch: Watch::new(strides),
+            watch: Watch::new(keys.len()),
             held_max: 1 + pick(&mut chance, 60),
             wanted: [vec![0; keys.len()], vec![0; keys.len()]],
             chance,
             is_troubled,
+            is_mixed,
+            adds_max,
+            adds: VecDeque::new(),
+            stamped: Vec::new(),
             keys,
             held: Vec::new(),
             lost: Vec::new(),
@@ -103,9 +120,10 @@ impl Run {
         match effect {
             Effect::TaskPlaced { rank, level, key, times, .. } => {
                 self.watch.pass_time(*rank, times.rank);
-                let Known { is_charged, was_delayed, .. } = self.model.tasks[&level.id];
+                let Known { stride, was_delayed, .. } = self.model.tasks[&level.id];
                 let key = self.keys.iter().position(|(it, _)| **it == **key).expect("it is one of them");
-                self.watch.placed(*rank, *level, Seen::new(key, is_charged, !was_delayed));
+                let stamped = self.stamped.iter().find(|it| it.priority == rank.priority).map(|it| it.pass);
+                self.watch.placed(*rank, *level, Seen::new(key, stride, !was_delayed), stamped);
             }
             Effect::TaskUnplaced { rank, level, .. } => {
                 self.watch.unplaced(*rank, *level);
@@ -119,7 +137,8 @@ impl Run {
         match self.below(1_000) {
             0..20 => self.want(),
             20..22 => self.restart(),
-            22..300 => self.add(),
+            22..290 => self.add(),
+            290..300 => self.apply_adds(1),
             300..320 => self.leader.reserver.desk_mut().note_all(),
             320..550 => self.run_errand(),
             550..620 if self.is_troubled => self.trouble(),
@@ -132,7 +151,7 @@ impl Run {
     }
 
     fn trouble(&mut self) {
-        match self.below(35) {
+        match self.below(36) {
             0..13 => self.fail(),
             13..20 => self.give_back(),
             20..24 => self.report_late(),
@@ -140,7 +159,8 @@ impl Run {
                 let ms = [1, 10, 600][self.below(3)];
                 self.pass_time(ms);
             }
-            _ => self.crash(),
+            34 => self.crash(),
+            _ => self.weigh(),
         }
     }
 
@@ -162,13 +182,65 @@ impl Run {
         if missing > 0 {
             let new = NewTask { weight, priority: rank.priority, ..NewTask::new(key) };
             let tasks: Vec<_> = (0..missing).map(|_| self.troubled(new.clone())).collect();
-            self.added += tasks.len() as u64;
             let add = self.leader.stamped(LANE, tasks);
-            self.apply(Command::AddTasks(add));
+            let entry = self.leader.entry(Command::AddTasks(add));
+            self.adds.push_back(entry);
+            let is_late = self.adds_max > 0 && self.below(2) == 0;
+            self.apply_adds(if is_late { self.adds.len().saturating_sub(self.adds_max) } else { usize::MAX });
         }
     }
 
+    /// Adds come out of the log in the order in which they went in.
+    fn apply_adds(&mut self, count: usize) {
+        for entry in self.adds.drain(..count.min(self.adds.len())).collect::<Vec<_>>() {
+            let entry = Entry { at: self.leader.now, ..entry };
+            let Command::AddTasks(add) = &entry.command else { panic!("it is an add") };
+            self.stamped.clone_from(&add.handed_out);
+            self.added += add.tasks.len() as u64;
+            self.apply_entry(entry);
+            self.stamped.clear();
+        }
+    }
+
+    /// A key gets another weight, or goes by those of its tasks again; sometimes what waits of it gets new levels too.
+    fn weigh(&mut self) {
+        let nth = self.below(self.keys.len());
+        let (key, weight) = (self.keys[nth].0.clone(), weight(&mut self.chance));
+        let is_set = self.below(4) > 0;
+        let weights = [(key.clone(), is_set.then_some(weight))].into();
+        self.apply(Command::WeighKeys(WeighKeys { lane: LANE.into(), weights }));
+        if is_set && self.below(2) == 0 {
+            let order = || Command::OrderKeys(OrderKeys { lane: LANE.into(), tasks_max: 1_000 });
+            while self.apply(order()).outcome == (Outcome::KeysOrdered { is_done: false }) {}
+            let priority = u8::from(self.below(4) == 0);
+            self.relevel(nth, priority, weight);
+        }
+    }
+
+    fn relevel(&mut self, nth: usize, priority: u8, weight: Weight) {
+        let key = self.keys[nth].0.clone();
+        let mut moves = Vec::new();
+        loop {
+            let handed_out = self.leader.reserver.desk().handed_out(LANE, [(priority, &*key)]);
+            let it = Relevel { lane: LANE.into(), priority, key: key.clone(), handed_out };
+            let applied = self.apply(Command::Relevel(it));
+            let Outcome::Releveled(Releveled { next, .. }) = applied.outcome else { panic!("{applied:?}") };
+            moves.extend(applied.effects.iter().map(|effect| match effect {
+                Effect::TaskMoved { from, to, .. } => (*from, *to),
+                other => panic!("levels are given anew, and nothing else is done: {other:?}"),
+            }));
+            if next.is_none() {
+                break;
+            }
+        }
+        let rank = self.leader.rank(priority);
+        self.watch.pass_time(rank, self.model.virtual_time(rank));
+        self.watch.releveled(rank, nth, &moves, weight.stride());
+    }
+
     fn troubled(&mut self, task: NewTask) -> NewTask {
+        let weight = if self.is_mixed { weight(&mut self.chance) } else { task.weight };
+        let task = NewTask { weight, ..task };
         if !self.is_troubled {
             return task;
         }
@@ -273,6 +345,10 @@ impl Run {
 
     /// The next leader knows what the rows say; in a run with troubles some consumers go on with what they have.
     fn restart(&mut self) {
+        // Some of the adds that are under way reach the log before that, and the others never will.
+        let count = self.below(self.adds.len() + 1);
+        self.apply_adds(count);
+        self.adds.clear();
         let lead = self.leader.entry(Command::Lead(Lead { shard: Shard::default() }));
         let epoch = Epoch(lead.epoch.0 + 1);
         self.apply_entry(Entry { epoch, ..lead });
@@ -317,6 +393,7 @@ impl Run {
 
     /// Whatever happened: everything that is there goes out, each task is done once, and nothing is left.
     pub(super) fn drain(&mut self) {
+        self.apply_adds(usize::MAX);
         for _ in 0..10_000 {
             if self.model.tasks.is_empty() {
                 break;
