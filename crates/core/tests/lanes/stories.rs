@@ -14,7 +14,7 @@ use windlass_core::lanes::redrive::Redrive;
 use windlass_core::lanes::settle::CompleteTasks;
 use windlass_core::lanes::tasks::{AddTasks, NewTask, Payload, Standing, TaskId};
 use windlass_core::lanes::weigh::WeighKeys;
-use windlass_core::limits::{LOSS_DELAY_MS, TASKS_DUE_PER_COMMAND_MAX};
+use windlass_core::limits::{LANE_WEIGHTS_MAX, LANES_MAX, LOSS_DELAY_MS, TASKS_DUE_PER_COMMAND_MAX};
 use windlass_core::machine::Machine;
 use windlass_core::tables::{MemoryTables, Table};
 
@@ -300,6 +300,33 @@ fn a_lane_that_nobody_created_is_refused_wherever_it_is_named() {
     assert_eq!(leader.reserver.plan(&Strategy::lane("nope"), BEGIN), Err(unknown.to_string()));
     assert_eq!(leader.set_lane("nope", None, None), Outcome::LaneSet);
     assert!(leader.reserver.plan(&Strategy::lane("nope"), BEGIN).is_ok());
+}
+
+#[test]
+fn one_lane_more_and_one_weight_more_than_there_may_be_are_refused() {
+    let mut leader = Leader::new(4, 1);
+    leader.is_audited = false;
+    for nth in 1..LANES_MAX {
+        assert_eq!(leader.set_lane(&format!("lane-{nth}"), None, None), Outcome::LaneSet);
+    }
+    let Refusal::Malformed { problem } = refusal(&leader.set_lane("one-more", None, None)).clone() else {
+        panic!("it is refused with what to do")
+    };
+    assert!(problem.contains("use keys within a lane"), "{problem}");
+    assert_eq!(leader.set_lane("lane-7", None, None), Outcome::LaneSet, "one that is there stays");
+
+    let weigh = |keys: std::ops::Range<usize>, weight| {
+        let weights = keys.map(|nth| (format!("k{nth}"), weight)).collect();
+        Command::WeighKeys(WeighKeys { lane: LANE.into(), weights })
+    };
+    let of = |leader: &Leader| leader.machine.lanes().by_name(LANE).unwrap().row().weights.len();
+    leader.apply(weigh(0..LANE_WEIGHTS_MAX, Some(Weight::ONE)));
+    assert_eq!(of(&leader), LANE_WEIGHTS_MAX);
+    let more = leader.apply(weigh(LANE_WEIGHTS_MAX..LANE_WEIGHTS_MAX + 1, Some(Weight::ONE))).outcome;
+    assert!(matches!(refusal(&more), Refusal::Malformed { problem } if problem.contains("let tasks carry")));
+    leader.apply(weigh(0..1, None));
+    leader.apply(weigh(LANE_WEIGHTS_MAX..LANE_WEIGHTS_MAX + 1, Some(Weight::ONE)));
+    assert_eq!(of(&leader), LANE_WEIGHTS_MAX, "there is room for another again");
 }
 
 #[test]
