@@ -1,8 +1,7 @@
 //! Strategies made up by chance, several at once, over a queue to which everything happens: what each gives is what the
 //! naive evaluator says it may give.
 
-use crate::invented::{self, below};
-use crate::lanes::LANES;
+use crate::invented::{self, LANES, below};
 use crate::naive::{self, Books};
 use crate::queue::Queue;
 use crate::sequences;

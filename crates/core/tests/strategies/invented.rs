@@ -1,6 +1,5 @@
 //! Strategies and submissions made up by chance: few fields with few values, so that they meet often.
 
-use crate::lanes::LANES;
 use std::collections::BTreeMap;
 use windlass_core::batch::reserver::Reserver;
 use windlass_core::batch::strategy::{Max, Strategy};
@@ -11,6 +10,8 @@ use windlass_core::time::At;
 
 /// The fields that strategies go by. The last two are there so that some submissions have more than three.
 pub(crate) const FIELDS: [&str; 3] = ["company", "host", "mode"];
+/// The lanes that strategies name.
+pub(crate) const LANES: [&str; 2] = ["urgent", "slow"];
 const OTHER_FIELDS: [&str; 2] = ["colour", "size"];
 
 pub(crate) fn field(chance: &mut Seeded) -> String {

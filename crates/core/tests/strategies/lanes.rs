@@ -1,6 +1,7 @@
 //! Lanes beside the submissions of a queue: what its leader is told of them, and beside it the plain truth of where each task
 //! is. Levels are made up: how they come about is what the tests of lanes are about.
 
+use crate::invented::LANES;
 use crate::naive::SeenLane;
 use crate::queue::Whereabouts;
 use std::collections::BTreeMap;
@@ -17,7 +18,6 @@ use windlass_core::lanes::state::LaneRow;
 use windlass_core::lanes::tasks::TaskId;
 use windlass_core::time::At;
 
-pub(crate) const LANES: [&str; 2] = ["urgent", "slow"];
 const KEY: &str = "a";
 const STRIDE: u32 = 1_000;
 
