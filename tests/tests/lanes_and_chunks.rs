@@ -1,7 +1,5 @@
 //! Strategies in which lanes and submissions meet, while both have something to give.
 
-#![expect(clippy::unwrap_used, reason = "a test ends where it meets an error")]
-
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::task::JoinHandle;

@@ -127,3 +127,23 @@ async fn how_late_tasks_of_a_lane_were_at_worst_is_a_metric_once_some_are_handed
     assert_eq!(shown["worst_lag"].as_f64(), Some(lag), "{shown}");
     server.stop().await;
 }
+
+/// A delayed task gets the place that the log knows of; hand-outs are not in the log.
+#[tokio::test]
+async fn a_delayed_task_is_as_late_as_what_went_out_meanwhile_and_the_metric_says_so() {
+    let server = Here::start(|_| {}).await;
+    create(&server, "jobs").await;
+    add(&server, "jobs", json!([{"key": "b", "payload": "later", "delay_ms": 300}])).await;
+    add(&server, "jobs", json!(vec![json!({"key": "a", "payload": "x"}); 20])).await;
+    let held = reserve(&server, "Lane(jobs)", 10).await;
+    assert_eq!(payloads(&held), ["x"; 10], "the tenth stands nine strides behind the first");
+    until(&server, "jobs", |lane| lane["delayed"] == 0).await;
+    assert_eq!(payloads(&reserve(&server, "Lane(jobs)", 1).await), ["later"]);
+    let metrics = server.get("/metrics").await.text;
+    assert!(
+        metrics.lines().any(|line| line == "windlass_lane_worst_lag_strides{lane=\"jobs\"} 9"),
+        "{metrics}"
+    );
+    assert_eq!(server.get("/v1/lanes/jobs").await.json["worst_lag"], json!(9.0));
+    server.stop().await;
+}

@@ -2,8 +2,9 @@
 //!
 //! Every acknowledged task is done in the end, as it was added, and none is handed out again once its completion was
 //! acknowledged. Keys that nothing disturbs go out in order. In the middle keys and tenants are limited for the first time, and
-//! are put in order while kills go on; from then on no more of them are with consumers than that. `WINDLASS_KILLS` sets how
-//! often, `WINDLASS_SEED` when.
+//! are put in order while kills go on; from then on no more of them are with consumers than that. All the while an operator gives
+//! keys other weights and levels, pauses the lane and lets it go on, and drives dead tasks again. `WINDLASS_KILLS` sets how often,
+//! `WINDLASS_SEED` when.
 
 #![expect(clippy::unwrap_used, reason = "a test ends where it meets an error")]
 
@@ -15,7 +16,9 @@ use tempfile::TempDir;
 use windlass_client::frames::{
     ClientFrame, DoneChunk, FailedChunk, ServerFrame, Verdict, WorkChunk, WorkOf, WorkTask,
 };
-use windlass_client::lanes::{LaneChangeRequest, LaneLimitsChange, LimitInfo, TaskRequest};
+use windlass_client::lanes::{
+    LaneChangeRequest, LaneLimitsChange, LimitInfo, RedriveRequest, RelevelRequest, TaskRequest,
+};
 use windlass_client::{Blob, Client, ConsumeSocket, Output, SubmissionId};
 use windlass_core::seeded::Seeded;
 use windlass_tests::binary::{Served, free_port, serve_command};
@@ -47,6 +50,9 @@ struct Acknowledged {
     is_over: AtomicBool,
     failed: AtomicU64,
     reasserted: AtomicU64,
+    redriven: AtomicU64,
+    releveled: AtomicU64,
+    paused: AtomicU64,
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -72,6 +78,7 @@ async fn story(seed: u64, kills: u64) {
         .map(|nth| Worker::new(&client, &acknowledged, seed, nth))
         .map(|worker| tokio::spawn(worker.run()))
         .collect();
+    let operator = tokio::spawn(operate(client.clone(), Arc::clone(&acknowledged), Seeded::new(seed ^ 99)));
     let mut limiter = None;
     for kill in 0..kills {
         if kill == kills / 2 {
@@ -89,18 +96,20 @@ async fn story(seed: u64, kills: u64) {
     }
     acknowledged.is_over.store(true, Ordering::Relaxed);
     producer.await.unwrap();
+    operator.await.unwrap();
     all_is_done(&client, &acknowledged, kills).await;
     for consumer in consumers {
         consumer.abort();
         assert!(consumer.await.is_err_and(|end| end.is_cancelled()), "a consumer has found nothing wrong");
     }
     let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let Acknowledged { failed, reasserted, redriven, releveled, paused, .. } = &*acknowledged;
+    let counts = [failed, reasserted, redriven, releveled, paused].map(count);
     println!(
-        "{} tasks, {kills} kills, {} attempts failed, {} tasks re-asserted",
+        "{} tasks, {kills} kills; failed, re-asserted, driven again, given new levels, pauses: {counts:?}",
         acknowledged.added.lock().unwrap().len(),
-        count(&acknowledged.failed),
-        count(&acknowledged.reasserted)
     );
+    assert!(counts.iter().all(|count| *count > 0), "each of these has happened: {counts:?}");
     assert!(server.stop().success());
 }
 
@@ -114,8 +123,12 @@ async fn start(data: &TempDir, port: u16) -> Served {
 async fn all_is_done(client: &Client, acknowledged: &Acknowledged, kills: u64) {
     let added = acknowledged.added.lock().unwrap().clone();
     assert!(added.len() as u64 > kills, "the producer got something done between kills");
+    let left = async || {
+        client.lane(LANE).await.map_or(1, |lane| lane.lane.waiting + lane.lane.delayed + lane.lane.dead)
+    };
     let is_done = async {
-        while client.lane(LANE).await.map_or(1, |lane| lane.lane.waiting + lane.lane.delayed) > 0 {
+        while left().await > 0 {
+            redrive(client, acknowledged).await;
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
@@ -145,6 +158,50 @@ async fn limit(client: Client, acknowledged: Arc<Acknowledged>) {
     }
     println!("limited while {waiting} tasks were waiting, after {broken} calls that broke");
     acknowledged.is_limited.store(true, Ordering::SeqCst);
+}
+
+/// Weights, levels, pauses and dead tasks, until the end; then the lane goes on. What breaks is not tried again.
+async fn operate(client: Client, acknowledged: Arc<Acknowledged>, mut chance: Seeded) {
+    while !acknowledged.is_over.load(Ordering::Relaxed) {
+        match chance.below(4) {
+            0 => {
+                let key = ROUGH.iter().chain(&CALM).nth(chance.below(8) as usize).unwrap().to_string();
+                let weight = [0.25, 1.0, 2.0, 7.0][chance.below(4) as usize];
+                let weights = [(key, Some(weight))].into();
+                _ = client
+                    .change_lane(LANE, &LaneChangeRequest { weights, ..LaneChangeRequest::default() })
+                    .await;
+            }
+            1 => {
+                // Step by step, until all is done or a step breaks.
+                let mut request = RelevelRequest::default();
+                while let Ok(done) = client.relevel(LANE, &request).await {
+                    acknowledged.releveled.fetch_add(done.tasks, Ordering::Relaxed);
+                    request.cursor = done.next;
+                    if request.cursor.is_none() {
+                        break;
+                    }
+                }
+            }
+            2 => {
+                let is_paused = client.pause_lane(LANE).await.is_ok();
+                acknowledged.paused.fetch_add(u64::from(is_paused), Ordering::Relaxed);
+                tokio::time::sleep(Duration::from_millis(chance.below(30))).await;
+                _ = client.resume_lane(LANE).await;
+            }
+            _ => redrive(&client, &acknowledged).await,
+        }
+        tokio::time::sleep(Duration::from_millis(chance.below(50))).await;
+    }
+    while client.resume_lane(LANE).await.is_err() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+async fn redrive(client: &Client, acknowledged: &Acknowledged) {
+    if let Ok(done) = client.redrive(LANE, &RedriveRequest::default()).await {
+        acknowledged.redriven.fetch_add(done.tasks, Ordering::Relaxed);
+    }
 }
 
 /// Adds until the end; an add whose answer is lost is sent again with the same key, so that it counts once.
@@ -179,14 +236,16 @@ async fn produce(client: Client, acknowledged: Arc<Acknowledged>, mut chance: Se
 fn task(chance: &mut Seeded, request: u64, nth: u64) -> TaskRequest {
     let nth_key = chance.below((CALM.len() + ROUGH.len()) as u64) as usize;
     let is_calm = nth_key < CALM.len();
+    // Some have a row of their own, apart from their places.
+    let length = if chance.below(12) == 0 { 1_500 } else { 0 };
     TaskRequest {
         key: CALM.iter().chain(&ROUGH).nth(nth_key).unwrap().to_string(),
         weight: [None, Some(0.5), Some(3.0)][chance.below(3) as usize],
         priority: if is_calm { 0 } else { chance.below(2) as u8 },
         delay_ms: (!is_calm && chance.below(10) == 0).then(|| chance.below(300)),
         // Texts sort as the tasks were added.
-        payload: Some(Blob(format!("{request:08} {nth:04}").into_bytes())),
-        attempts_max: Some(1_000),
+        payload: Some(Blob(format!("{request:08} {nth:04} {}", "x".repeat(length)).into_bytes())),
+        attempts_max: Some(if is_calm { 1_000 } else { 2 }),
         retry_delay_ms: Some(1),
         ..TaskRequest::default()
     }

@@ -14,7 +14,7 @@ pub(crate) fn in_flight(most: u32) -> Option<Limit> {
     Some(Limit { in_flight: Some(most), rate: None })
 }
 
-fn rate(milli_per_second: u64, burst: u32) -> Option<Limit> {
+pub(crate) fn rate(milli_per_second: u64, burst: u32) -> Option<Limit> {
     Some(Limit { in_flight: None, rate: Some(Rate { milli_per_second, burst }) })
 }
 

@@ -9,7 +9,7 @@
 //! | 8070 (2) | R behind A, once drained | `a_lane_that_was_worked_off_takes_the_next_task_at_once_and_reads_above_its_ack_level` |
 //! | 8070 (3) | done row delivered once more | `a_task_that_is_done_while_its_row_is_on_its_way_is_not_handed_out_again` |
 //! | 8070 (4) | A jumped over evicted tasks | `the_ack_level_does_not_jump_over_tasks_that_were_let_go` |
-//! | 8070 (5) | stuck after a failed write | `an_add_that_is_refused_leaves_the_reader_as_it_was` |
+//! | 8070 (5) | stuck after a failed write | `an_add_that_is_refused_leaves_the_reader_as_it_was`, `an_add_that_is_refused_beside_an_empty_buffer_gets_nobody_stuck` |
 //! | 8093 | evicted before it was offered | cannot happen: the buffer is what tasks are handed out from; `tasks_that_were_let_go_from_memory_come_back_by_reading` |
 //! | 9234 | eviction forgot what was done | `what_is_done_stays_done_however_often_the_buffer_lets_tasks_go`, `a_thousand_tasks_done_above_one_that_is_not_stay_done_after_a_restart` |
 //! | 9370, 9187, 9188 | counters wrong or lost | `the_counters_of_ten_thousand_keys_are_exact_after_a_restart` |
@@ -106,27 +106,6 @@ fn an_ack_level_that_reaches_the_virtual_time_or_goes_back_is_not_taken() {
     assert_eq!(ack(&mut leader, STRIDE, added[3]), below, "it never goes back");
     let newcomer = leader.add_of("b", 1)[0];
     assert!(Some(leader.level(newcomer)) > below);
-}
-
-/// The nine steps: a write of the old owner that takes effect after the new owner has read past its place.
-#[test]
-fn a_write_of_the_old_leader_that_comes_after_the_new_one_has_read_is_refused_not_lost() {
-    let mut leader = Leader::new(8, 2);
-    leader.add_of("a", 3);
-    let add = leader.stamped(LANE, vec![NewTask::new("b")]);
-    let late = leader.entry(Command::AddTasks(add.clone()));
-    leader.change();
-    leader.do_errands();
-    assert!(leader.look().is_at_end);
-    let before = leader.machine.tables().clone();
-    let refused = leader.apply_entry(late).outcome;
-    assert_eq!(
-        refused,
-        windlass_core::entry::Outcome::Refused(Refusal::Fenced { current: leader.machine.epoch() })
-    );
-    assert_eq!(*leader.machine.tables(), before, "the caller is told to send it again");
-    let sent_again = crate::leader::ids(&leader.apply(Command::AddTasks(add)).outcome);
-    assert!(order(&mut leader).contains(&sent_again[0]));
 }
 
 #[test]
@@ -281,6 +260,24 @@ fn an_add_that_is_refused_leaves_the_reader_as_it_was() {
     assert_eq!(leader.look(), before);
     assert!(before.is_at_end);
     leader.next_is(added[0]);
+}
+
+/// Nothing is left in memory that could be handed out and have more read.
+#[test]
+fn an_add_that_is_refused_beside_an_empty_buffer_gets_nobody_stuck() {
+    let mut leader = Leader::new(4, 1);
+    leader.add_of("a", 9);
+    work_off(&mut leader);
+    assert_eq!((leader.look().ready, leader.look().is_at_end), (0, true));
+    let bad = leader.stamped(LANE, vec![NewTask { attempts_max: 0, ..NewTask::new("a") }]);
+    let refused = leader.apply(Command::AddTasks(bad)).outcome;
+    assert!(matches!(refused, windlass_core::entry::Outcome::Refused(Refusal::Malformed { .. })));
+    assert!(leader.look().is_at_end, "R is the end as before");
+    let good = leader.add_of("b", 1);
+    let held = leader.reserve(1);
+    assert_eq!(held.iter().map(|held| held.id).collect::<Vec<_>>(), good, "without a read");
+    leader.collect_errands();
+    assert_eq!(leader.errands, []);
 }
 
 #[test]

@@ -1,16 +1,16 @@
 //! Levels given anew: a weight that is set counts for what waits, in steps, and a key's tasks stay in order all the while.
 
 use crate::leader::{Held, LANE, Leader};
-use crate::limits::{in_flight, limit, named};
+use crate::limits::{in_flight, limit, named, rate};
 use crate::sequences;
 use crate::tenants::{shares, weigh};
 use windlass_core::entry::{Command, Outcome, Refusal};
 use windlass_core::lanes::acks::levels_above;
 use windlass_core::lanes::levels::QueueName;
-use windlass_core::lanes::relevel::{Relevel, RelevelFrom, Releveled};
+use windlass_core::lanes::relevel::{Phase, Relevel, RelevelFrom, Releveled};
 use windlass_core::lanes::tasks::TaskId;
 use windlass_core::lanes::weigh::WeighKeys;
-use windlass_core::limits::TASKS_RELEVELED_PER_COMMAND_MAX;
+use windlass_core::limits::{TASKS_COUNTED_PER_COMMAND_MAX, TASKS_RELEVELED_PER_COMMAND_MAX};
 use windlass_core::seeded::Seeded;
 use windlass_core::tables::{Table, Walk};
 
@@ -261,5 +261,51 @@ fn nothing_of_a_key_goes_out_while_its_levels_are_on_their_way() {
         let newcomer = leader.add_of(if key == "a" { "c" } else { "t/z" }, 1)[0];
         let next: Vec<TaskId> = (0..3).map(|_| leader.next().expect("there is enough").id).collect();
         assert!(next.contains(&newcomer), "a newcomer waits for two others at most");
+    }
+}
+
+/// More than one step counts.
+#[test]
+fn a_key_of_more_tasks_than_one_step_counts_is_given_new_levels_in_the_order_that_it_had() {
+    const TASKS: usize = 2 * TASKS_COUNTED_PER_COMMAND_MAX + 2_000;
+    let mut leader = Leader::new(64, 16);
+    leader.is_audited = false;
+    let of_a: Vec<TaskId> = (0..TASKS / 1_000).flat_map(|_| leader.add_of("a", 1_000)).collect();
+    leader.add_of("b", 100);
+    weigh(&mut leader, "a", 2_000);
+    let first = step(&mut leader, "a").expect("it goes on");
+    assert!(
+        matches!(first.phase, Phase::Count { tasks, .. } if tasks == TASKS_COUNTED_PER_COMMAND_MAX as u64)
+    );
+    relevel_all(&mut leader, "a");
+    leader.audit_now();
+    assert_eq!(in_order(&leader, "a"), of_a);
+    let got = shares(&mut leader, 90, false);
+    assert!(got["a"].abs_diff(60) <= 2, "{got:?}");
+}
+
+/// What waits of a key stands close together by its old weight, and goes by its rate: the others need not wait for it.
+#[test]
+fn a_key_whose_weight_was_lowered_blocks_nobody_while_it_goes_by_its_rate() {
+    for is_releveled in [false, true] {
+        let mut leader = Leader::new(8, 2);
+        weigh(&mut leader, "a", 100_000);
+        leader.add_of("a", 200);
+        limit(&mut leader, named("a"), rate(1_000, 1));
+        let of_b = leader.add_of("b", 40);
+        leader.next().expect("the burst of a, or the first of b");
+        weigh(&mut leader, "a", 100);
+        if is_releveled {
+            relevel_all(&mut leader, "a");
+        }
+        let went = leader.all().into_iter().map(|held| held.id).collect::<Vec<_>>();
+        assert_eq!(went.iter().filter(|id| of_b.contains(id)).count(), of_b.len(), "all of b, at once");
+        assert_eq!(went.len(), of_b.len(), "and of a no more than its burst");
+        let after = leader.add_of("b", 3);
+        for _ in 0..3 {
+            leader.wait_ms(1_000);
+            let next = leader.all();
+            assert!(next.len() <= 1 + after.len() && next.iter().any(|held| leader.key(held.id) == "a"));
+        }
     }
 }

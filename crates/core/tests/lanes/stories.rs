@@ -6,11 +6,7 @@ use std::collections::BTreeMap;
 use windlass_core::batch::reserver::{Holder, SessionId, Standing as Stands};
 use windlass_core::batch::strategy::Strategy;
 use windlass_core::entry::{Command, Entry, Outcome, Refusal, Settled};
-use windlass_core::ids::Epoch;
-use windlass_core::lanes::acks::Ack;
-use windlass_core::lanes::key_order::OrderKeys;
-use windlass_core::lanes::levels::{Level, STRIDE, Weight};
-use windlass_core::lanes::limiting::{Limit, LimitLane, Scope, SetLimit};
+use windlass_core::lanes::levels::{STRIDE, Weight};
 use windlass_core::lanes::listing;
 use windlass_core::lanes::open::SetLane;
 use windlass_core::lanes::reader::Placed;
@@ -18,7 +14,7 @@ use windlass_core::lanes::redrive::Redrive;
 use windlass_core::lanes::settle::CompleteTasks;
 use windlass_core::lanes::tasks::{AddTasks, NewTask, Payload, Standing, TaskId};
 use windlass_core::lanes::weigh::WeighKeys;
-use windlass_core::limits::{LOSS_DELAY_MS, TASKS_DUE_PER_COMMAND_MAX};
+use windlass_core::limits::{LANE_WEIGHTS_MAX, LANES_MAX, LOSS_DELAY_MS, TASKS_DUE_PER_COMMAND_MAX};
 use windlass_core::machine::Machine;
 use windlass_core::tables::{MemoryTables, Table};
 
@@ -307,6 +303,33 @@ fn a_lane_that_nobody_created_is_refused_wherever_it_is_named() {
 }
 
 #[test]
+fn one_lane_more_and_one_weight_more_than_there_may_be_are_refused() {
+    let mut leader = Leader::new(4, 1);
+    leader.is_audited = false;
+    for nth in 1..LANES_MAX {
+        assert_eq!(leader.set_lane(&format!("lane-{nth}"), None, None), Outcome::LaneSet);
+    }
+    let Refusal::Malformed { problem } = refusal(&leader.set_lane("one-more", None, None)).clone() else {
+        panic!("it is refused with what to do")
+    };
+    assert!(problem.contains("use keys within a lane"), "{problem}");
+    assert_eq!(leader.set_lane("lane-7", None, None), Outcome::LaneSet, "one that is there stays");
+
+    let weigh = |keys: std::ops::Range<usize>, weight| {
+        let weights = keys.map(|nth| (format!("k{nth}"), weight)).collect();
+        Command::WeighKeys(WeighKeys { lane: LANE.into(), weights })
+    };
+    let of = |leader: &Leader| leader.machine.lanes().by_name(LANE).unwrap().row().weights.len();
+    leader.apply(weigh(0..LANE_WEIGHTS_MAX, Some(Weight::ONE)));
+    assert_eq!(of(&leader), LANE_WEIGHTS_MAX);
+    let more = leader.apply(weigh(LANE_WEIGHTS_MAX..LANE_WEIGHTS_MAX + 1, Some(Weight::ONE))).outcome;
+    assert!(matches!(refusal(&more), Refusal::Malformed { problem } if problem.contains("let tasks carry")));
+    leader.apply(weigh(0..1, None));
+    leader.apply(weigh(LANE_WEIGHTS_MAX..LANE_WEIGHTS_MAX + 1, Some(Weight::ONE)));
+    assert_eq!(of(&leader), LANE_WEIGHTS_MAX, "there is room for another again");
+}
+
+#[test]
 fn a_key_has_up_to_64_bytes_and_none_is_a_key_as_well() {
     let mut leader = Leader::new(4, 1);
     let long = "k".repeat(64);
@@ -524,41 +547,6 @@ fn a_consumer_goes_on_under_the_next_leader_with_what_it_works_on() {
     assert_eq!(leader.complete(held[7]), Settled::Accepted);
     assert!(leader.reserver.lose_session(BERT, leader.now).is_empty());
     assert_eq!(order(&mut leader), [&added[5..7], &added[8..10]].concat());
-}
-
-/// A member that was leader wrote tasks and an ack level, and both arrive when another one leads.
-#[test]
-fn entries_of_a_leadership_that_has_ended_add_nothing_note_nothing_and_take_nothing_away() {
-    let mut leader = Leader::new(4, 1);
-    let added = leader.add_of("a", 5);
-    for id in &added[..4] {
-        let held = leader.next_is(*id);
-        leader.complete(held);
-    }
-    let level = Level { pass: STRIDE, id: added[1] };
-    let held = leader.next_is(added[4]);
-    let set = vec![SetLimit { scope: Scope::EachKey, limit: Some(Limit { in_flight: Some(0), rate: None }) }];
-    let late: Vec<Entry> = [
-        Command::AddTasks(leader.stamped(LANE, vec![NewTask::new("a")])),
-        Command::Ack(Ack { lane: leader.lane(), priority: 0, level, tenant: None, gap: None }),
-        Command::ReleaseTasks,
-        complete(held),
-        Command::CompleteTasks(leader.complete_all(&[held]).0),
-        fail(held.id, held.token.attempt),
-        Command::OrderKeys(OrderKeys { lane: LANE.into(), tasks_max: 9 }),
-        Command::LimitLane(LimitLane { lane: LANE.into(), set }),
-        Command::Redrive(Redrive { lane: LANE.into(), tasks: added.clone() }),
-    ]
-    .map(|command| leader.entry(command))
-    .into();
-    leader.change();
-    let before = leader.machine.tables().clone();
-    for late in late {
-        let applied = leader.apply_entry(late);
-        assert_eq!(*refusal(&applied.outcome), Refusal::Fenced { current: Epoch(2) });
-        assert!(applied.effects.is_empty());
-    }
-    assert_eq!(*leader.machine.tables(), before);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use windlass_core::time::At;
 
 /// The fields that strategies go by. The last two are there so that some submissions have more than three.
 pub(crate) const FIELDS: [&str; 3] = ["company", "host", "mode"];
-/// Lanes beside them.
+/// The lanes that strategies name.
 pub(crate) const LANES: [&str; 2] = ["urgent", "slow"];
 const OTHER_FIELDS: [&str; 2] = ["colour", "size"];
 

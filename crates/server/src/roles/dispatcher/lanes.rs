@@ -135,3 +135,115 @@ impl Dispatcher {
         self.lanes_changed = Some(self.limits_lanes());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Event, SessionTimes};
+    use super::*;
+    use crate::clock::Clock;
+    use std::collections::BTreeMap;
+    use tokio::sync::mpsc::{self, UnboundedReceiver};
+    use windlass_core::batch::reserver::{Holder, Reserver};
+    use windlass_core::batch::roster::Roster;
+    use windlass_core::batch::strategy::Strategy;
+    use windlass_core::effect::Times;
+    use windlass_core::entry::Effect;
+    use windlass_core::ids::{Shard, SubmissionId};
+    use windlass_core::lanes::desk::Desk;
+    use windlass_core::lanes::key_order::KeyOrder;
+    use windlass_core::lanes::levels::{LaneNumber, Level, RankName, STRIDE};
+    use windlass_core::lanes::limiting::LaneLimits;
+    use windlass_core::lanes::state::LaneRow;
+
+    const RANK: RankName = RankName { lane: LaneNumber(1), priority: 0 };
+
+    /// A leadership with a lane of so many tasks of one key.
+    fn reserver_with_tasks(levels: &[Level]) -> Reserver {
+        let mut reserver = Reserver::new(Epoch(1), [0; 16], 0, std::iter::empty());
+        reserver.set_desk(Desk::default());
+        let row = LaneRow {
+            number: RANK.lane,
+            created_at: At::from_ms(0),
+            is_paused: false,
+            is_draining: false,
+            weights: BTreeMap::new(),
+            limits: LaneLimits::default(),
+            key_order: KeyOrder::Kept,
+        };
+        let (lane, name) = (RANK.lane, "mail".to_owned());
+        reserver.absorb(&Effect::LaneSet { lane, name, row: Box::new(row) });
+        for level in levels {
+            let (stride, times) = (STRIDE as u32, Times { rank: 0, tenant: 0 });
+            reserver.absorb(&Effect::TaskPlaced {
+                rank: RANK,
+                level: *level,
+                key: "a".into(),
+                stride,
+                times,
+            });
+        }
+        reserver
+    }
+
+    /// Hands out the next task, and hears that it is done.
+    fn work(dispatcher: &mut Dispatcher, now: At) -> Level {
+        let reserver = dispatcher.reserver.as_mut().expect("it leads");
+        let plan = reserver.plan(&Strategy::lane("mail"), now).expect("the lane is there");
+        let given = reserver.reserve(Holder::Session(SessionId(1)), 1, plan, now);
+        let level = given[0].task.as_ref().expect("it is one of a lane").level;
+        let times = Times { rank: level.pass, tenant: 0 };
+        let effect = Effect::TaskUnplaced { rank: RANK, level, key: "a".into(), is_done: true, times };
+        reserver.absorb(&effect);
+        level
+    }
+
+    /// As the Dispatcher does when it runs once, at this time.
+    fn look(dispatcher: &mut Dispatcher, now: At) {
+        dispatcher.tick(now);
+        dispatcher.send_errands();
+    }
+
+    fn noted(errands: &mut UnboundedReceiver<LaneErrand>) -> Vec<Level> {
+        let sent = std::iter::from_fn(|| errands.try_recv().ok());
+        let levels = sent.filter_map(|errand| match errand {
+            LaneErrand::OfRank(_, Errand::Note(ack)) => Some(ack.level),
+            LaneErrand::OfRank(_, Errand::Read { .. }) | LaneErrand::Release => None,
+        });
+        levels.collect()
+    }
+
+    #[test]
+    fn how_far_a_lane_is_done_is_noted_by_the_first_look_after_ten_seconds_and_only_if_it_has_come_on() {
+        let mut id = SubmissionId::first();
+        let mut level = |nth| {
+            id = SubmissionId::next(Some(id), At::from_ms(1), Shard::default());
+            Level { pass: nth * STRIDE, id }
+        };
+        let levels: Vec<Level> = (0..9).map(&mut level).collect();
+        let times = SessionTimes { heartbeat_ms: 1_000, grace_ms: 1_000 };
+        let ((lost, _lost), (roster, _roster)) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
+        let (sender, mut errands) = mpsc::unbounded_channel();
+        let mut dispatcher = Dispatcher::new(Clock::start(), times, lost, roster, sender);
+        let began = At::from_ms(1 << 40);
+        let reserver = Box::new(reserver_with_tasks(&levels));
+        dispatcher.handle(Event::Led { at: began, reserver, roster: Roster::default() }, began);
+        look(&mut dispatcher, began);
+        for _ in 0..4 {
+            work(&mut dispatcher, began);
+        }
+        look(&mut dispatcher, began.after_ms(LANE_ACK_EVERY_MS - 1));
+        assert_eq!(noted(&mut errands), []);
+        look(&mut dispatcher, began.after_ms(LANE_ACK_EVERY_MS));
+        let first = noted(&mut errands);
+        assert!(first.len() == 1 && first[0] >= levels[2] && first[0] < levels[3], "{first:?}");
+
+        look(&mut dispatcher, began.after_ms(2 * LANE_ACK_EVERY_MS));
+        assert_eq!(noted(&mut errands), [], "nothing was done since");
+        work(&mut dispatcher, began);
+        look(&mut dispatcher, began.after_ms(3 * LANE_ACK_EVERY_MS - 1));
+        assert_eq!(noted(&mut errands), []);
+        look(&mut dispatcher, began.after_ms(3 * LANE_ACK_EVERY_MS));
+        let second = noted(&mut errands);
+        assert!(second.len() == 1 && second[0] > first[0], "{second:?}");
+    }
+}
