@@ -279,6 +279,10 @@ pub(crate) fn check_desk(desk: &Desk, lanes: &LanesState, tables: &dyn Tables) {
                 queue.recount(),
                 "what is ready, out and parked in {name:?} is counted"
             );
+            assert!(
+                queue.is_undone_in_order(),
+                "how far keys of {name:?} with a cursor are done is in order"
+            );
             let check = Check { desk, rank, tables };
             check.queue(&QueueName::of_rank(name), queue, rank.row().virtual_time);
             gather_out(queue, &mut out);

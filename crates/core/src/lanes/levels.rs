@@ -148,8 +148,11 @@ impl RankName {
     }
 
     /// The key of the row of a key, or what the keys of its levels' rows begin with.
+    ///
+    /// # Panics
+    /// If the key is longer than a task's may be: whatever names a key is refused before.
     pub fn key_of_key(self, key: &str) -> Vec<u8> {
-        let length = u8::try_from(key.len()).expect("a key is short");
+        let length = u8::try_from(key.len()).expect("a key that is too long was refused");
         [&self.key()[..], &[length], key.as_bytes()].concat()
     }
 }

@@ -1,4 +1,4 @@
-//! The reader: the next tasks of one rank, in memory, however many there are on disk.
+//! The reader: the next tasks of one queue, in memory, however many there are on disk.
 //!
 //! Of all levels in order, A is how far everything is done, R how far the reader has read, and M the highest one:
 //!
@@ -9,7 +9,8 @@
 //!
 //! Whoever owns it reads rows above R from the tables when [`Reader::next_read`] asks for some, and tells it of every task
 //! that is placed, done, or without a place. A task that is placed at or below R is taken in at once; one above R too, if R
-//! is the end of the queue. A gap behind A in which everything is done is not read. If the buffer overflows, its last tasks are let go and R goes back to the last one that is kept.
+//! is the end of the queue. A gap behind A in which everything is done is not read. If the buffer overflows, its last tasks are
+//! let go and R goes back to the last one that is kept.
 //!
 //! Invariants
 //! - Every undone task at or below R is in memory: ready or out.
@@ -17,7 +18,8 @@
 //! - If nothing is ready and R is not the end, a read is under way or asked for: the reader is never stuck.
 //! - Among ready tasks the smallest level goes first.
 //!
-//! With b ready tasks every operation costs O(log b); a read of k rows O(k log b).
+//! With b ready tasks every operation costs O(log b); a read of k rows O(k log b), and what is out is looked through for each read and
+//! for each note of how far everything is done.
 
 use super::acks::{Acked, Gap};
 use super::desk::Buffer;
@@ -74,7 +76,7 @@ pub(super) struct Ready {
 /// What happened while a read was under way, which may have come before or after it looked.
 #[derive(Debug, Default)]
 struct UnderWay {
-    placed: Vec<Placed>,
+    placed: BTreeMap<Level, Placed>,
     /// By level: a task that has failed may have got another one since.
     gone: BTreeSet<Level>,
     /// R went back: between it and the rows that come, something is on disk only.
@@ -152,11 +154,6 @@ impl Reader {
         self.read.is_some()
     }
 
-    /// The tasks that are out.
-    pub fn out_ids(&self) -> impl Iterator<Item = TaskId> {
-        self.out.keys().copied()
-    }
-
     /// Whether there may be tasks that it has not read yet, and none that it has.
     pub fn is_waiting_for_rows(&self) -> bool {
         self.ready.is_empty() && !self.is_at_end
@@ -170,7 +167,7 @@ impl Reader {
     /// The lowest level that is not done, as far as it has read; none if all is.
     pub fn lowest_undone(&self) -> Option<Level> {
         let ready = self.ready.first_key_value().map(|(level, _)| *level);
-        let placed = self.read.iter().flat_map(|it| it.placed.iter().map(|placed| placed.level));
+        let placed = self.read.as_ref().and_then(|it| it.placed.first_key_value()).map(|(level, _)| *level);
         ready.into_iter().chain(self.out_levels.first().copied()).chain(placed).min()
     }
 
@@ -241,8 +238,8 @@ impl Reader {
         self.merge_all(placed, &gone);
     }
 
-    fn merge_all(&mut self, placed: Vec<Placed>, gone: &BTreeSet<Level>) {
-        for it in placed {
+    fn merge_all(&mut self, placed: BTreeMap<Level, Placed>, gone: &BTreeSet<Level>) {
+        for it in placed.into_values() {
             if !gone.contains(&it.level) {
                 self.merge(it);
             }
@@ -255,7 +252,7 @@ impl Reader {
             read.gone.remove(&it.level);
             // The read that is under way may have come to it, or not.
             if Some(it.level) > self.read_to {
-                read.placed.push(it);
+                read.placed.insert(it.level, it);
                 return;
             }
         }

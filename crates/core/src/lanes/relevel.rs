@@ -1,10 +1,11 @@
 //! Relevel: the tasks of a key that wait get new levels, by the weight that its name has now, some at a time.
 //!
 //! Of the tasks that stand above the virtual time, number i is to stand at `first + i · stride`; the others are out, or next, or held
-//! up by a limit, and stay: if one that is out were moved up, the virtual time would follow it when it is done. They are counted first. Then they are moved apart, from the last one to the first, and none
-//! down; then together, from the first one to the last, and none up. So a key's tasks are in order all the while, whatever weights
-//! they came with. Tasks that are added meanwhile come behind. What has been handed out meanwhile went by the levels of before, so the
-//! first one is moved back to where it is next: nobody pays for those.
+//! up by a limit, and stay: if one that is out were moved up, the virtual time would follow it when it is done. They are counted
+//! first. Then those that were counted are moved apart, from the last one to the first, and none down; then all together, from the
+//! first one to the last, and none up. So a key's tasks are in order all the while, whatever weights they came with. Tasks that are
+//! added meanwhile come behind. What has been handed out meanwhile went by the levels of before, so the first one is moved back to
+//! where it is next: nobody pays for those.
 //!
 //! How far it is stands in a row of the key, not with whoever asks: two who ask at once take turns with the steps of one run, and
 //! asking twice does nothing twice. With another weight it begins anew.
@@ -25,7 +26,7 @@ use super::records;
 use super::state::{LanesState, key_of_row};
 use super::tasks::{HandedOut, Payload, Standing, TaskId};
 use crate::entry::{Applied, Effect, Outcome, Refusal};
-use crate::limits::{TASKS_COUNTED_PER_COMMAND_MAX, TASKS_RELEVELED_PER_COMMAND_MAX};
+use crate::limits::{LANE_KEY_BYTES_MAX, TASKS_COUNTED_PER_COMMAND_MAX, TASKS_RELEVELED_PER_COMMAND_MAX};
 use crate::rows;
 use crate::tables::{ReadRows, Table, Tables, Walk};
 use minicbor::{Decode, Encode};
@@ -138,6 +139,11 @@ pub(crate) fn relevel(state: &mut LanesState, tables: &mut dyn Tables, it: &Rele
     let Some(lane) = state.by_name(&it.lane) else {
         return Applied::refused(Refusal::LaneUnknown { lane: it.lane.clone() });
     };
+    if it.key.len() > LANE_KEY_BYTES_MAX {
+        return Applied::refused(Refusal::Malformed {
+            problem: format!("a key has at most {LANE_KEY_BYTES_MAX} bytes"),
+        });
+    }
     let name = RankName { lane: lane.row().number, priority: it.priority };
     let row_key = name.key_of_key(&it.key);
     let under_way = tables.get(Table::Relevels, &row_key);
@@ -205,9 +211,12 @@ fn count(
         let level = some.last().map(|it| it.level);
         return (Some(RelevelFrom { phase: Phase::Count { first, tasks }, level }), Vec::new());
     }
-    let finish = first.saturating_add(tasks.saturating_mul(key.stride.into()));
-    state.set_finish(key.name, key.key, finish.max(key.finish), key.stride);
-    (Some(RelevelFrom { phase: Phase::Apart { next: finish }, level: None }), Vec::new())
+    let next = first.saturating_add(tasks.saturating_mul(key.stride.into()));
+    let finish = next.max(key.finish);
+    state.set_finish(key.name, key.key, finish, key.stride);
+    // What is added from now on stands above, and is not among those that were counted.
+    let level = Some(Level { pass: finish, id: TaskId::first() });
+    (Some(RelevelFrom { phase: Phase::Apart { next }, level }), Vec::new())
 }
 
 fn move_apart(

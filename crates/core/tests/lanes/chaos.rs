@@ -165,7 +165,7 @@ impl Chaos {
             80..84 => self.pass_time(),
             84 => self.restart(),
             85..87 => self.crash(),
-            87..89 => self.leader.reserver.desk_mut().note_all(),
+            87..89 => self.leader.note_all(),
             89..91 => self.redrive(),
             91..93 => self.deliver_again(),
             // The oracles know one weight of each key.
@@ -383,7 +383,7 @@ impl Chaos {
                 }
                 Errand::Note(_) => {}
                 Errand::Read { queue, .. } if self.below(8) == 0 => {
-                    self.leader.reserver.desk_mut().give_up_read(&queue);
+                    self.leader.reserver.at_desk(|desk| desk.give_up_read(&queue));
                 }
                 read => self.leader.go_for(read),
             },
@@ -400,8 +400,8 @@ impl Chaos {
         let now = self.leader.now;
         let too_often = self.leader.reserver.tick(now);
         self.too_often.extend(too_often);
-        self.leader.reserver.make_room(now);
-        if self.leader.reserver.desk_mut().take_due(now) {
+        self.leader.reserver.at_desk(|desk| desk.make_room(now));
+        if self.leader.reserver.at_desk(|desk| desk.take_due(now)) {
             self.apply(Command::ReleaseTasks);
         }
     }

@@ -84,10 +84,10 @@ fn the_ack_level_is_noted_after_so_many_tasks_or_when_the_leader_looks() {
     let (pass, id) = noted[0].1;
     assert_eq!(leader.rank_row(0).acked, Some(Level { pass, id }));
     assert!(pass >= (LANE_ACK_EVERY_TASKS - 2) * STRIDE, "it lies just below what is done");
-    leader.reserver.desk_mut().note_all();
+    leader.note_all();
     let looked = notes(&mut leader);
     assert!(looked.len() == 1 && looked[0].0 > pass, "{looked:?}");
-    leader.reserver.desk_mut().note_all();
+    leader.note_all();
     assert_eq!(notes(&mut leader), [], "nothing is done since");
     leader.audit();
 }

@@ -113,6 +113,11 @@ impl Leader {
         self.audit();
     }
 
+    /// Some time has passed: how far everything is done is to be noted.
+    pub(crate) fn note_all(&mut self) {
+        self.reserver.at_desk(|desk| desk.note_some(usize::MAX));
+    }
+
     pub(crate) fn entry(&mut self, command: Command) -> Entry {
         self.entries += 1;
         Entry {
@@ -280,7 +285,7 @@ impl Leader {
     }
 
     pub(crate) fn collect_errands(&mut self) {
-        self.errands.extend(self.reserver.desk_mut().errands());
+        self.errands.extend(self.reserver.at_desk(|desk| desk.errands()));
         self.audit();
     }
 
@@ -302,7 +307,7 @@ impl Leader {
 
     /// Brings the desk what was looked at.
     pub(crate) fn deliver(&mut self, looked: Looked) {
-        self.reserver.take_in_tasks(&looked.queue, looked.rows, looked.is_end);
+        self.reserver.at_desk(|desk| desk.take_in(&looked.queue, looked.rows, looked.is_end));
         self.audit();
     }
 
@@ -356,8 +361,8 @@ impl Leader {
     /// Lets time pass, and what was delayed up to then come.
     pub(crate) fn wait_ms(&mut self, ms: u64) {
         self.now = self.now.after_ms(ms);
-        self.reserver.make_room(self.now);
-        while self.reserver.desk_mut().take_due(self.now) {
+        self.reserver.at_desk(|desk| desk.make_room(self.now));
+        while self.reserver.at_desk(|desk| desk.take_due(self.now)) {
             self.apply(Command::ReleaseTasks);
         }
     }

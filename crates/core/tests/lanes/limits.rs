@@ -217,7 +217,7 @@ fn limits_survive_a_change_of_leaders_and_count_what_consumers_go_on_with() {
     assert_eq!(held.len(), 3);
 
     leader.change();
-    leader.reserver.set_tasks_held(true);
+    leader.reserver.at_desk(|desk| desk.set_held(true));
     assert_eq!(leader.next(), None, "work of the one before may be under way");
     assert_eq!(leader.reserver.desk().blocks(leader.lane(), "b", leader.now)[0].1, Block::Held);
     let still = *held.iter().find(|held| leader.key(held.id) == "a").unwrap();
@@ -225,7 +225,7 @@ fn limits_survive_a_change_of_leaders_and_count_what_consumers_go_on_with() {
     let standing = leader.reserver.reassert_task(SessionId(7), leader.rank(0), placed, still.token);
     assert_eq!((standing, leader.next()), (Stands::Holds, None));
 
-    leader.reserver.set_tasks_held(false);
+    leader.reserver.at_desk(|desk| desk.set_held(false));
     let mut out = all_keys(&mut leader);
     out.sort_unstable();
     assert_eq!(out, ["a", "b"], "one of a is still out");
@@ -238,7 +238,7 @@ fn a_limit_that_is_set_while_work_of_an_earlier_leader_may_be_under_way_waits_to
     let mut leader = Leader::new(4, 1);
     leader.add_of("a", 2);
     leader.change();
-    leader.reserver.set_tasks_held(true);
+    leader.reserver.at_desk(|desk| desk.set_held(true));
     limit(&mut leader, named("b"), in_flight(1));
     leader.add_of("b", 1);
     assert_eq!(all_keys(&mut leader), ["a", "a"], "only what is limited waits");

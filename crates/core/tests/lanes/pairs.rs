@@ -156,7 +156,7 @@ impl Run {
             350..364 => self.fail(),
             364 => self.note_all(),
             365..367 => self.restart(),
-            367..370 => self.leader.reserver.set_tasks_held(false),
+            367..370 => self.leader.reserver.at_desk(|desk| desk.set_held(false)),
             370..372 => self.hand_out_all(),
             372..600 => self.run_errands(),
             _ => self.work(),
@@ -208,7 +208,7 @@ impl Run {
 
     /// How far everything is done is noted, and where nothing is left behind that: the next leader reads from there.
     fn note_all(&mut self) {
-        self.leader.reserver.desk_mut().note_all();
+        self.leader.note_all();
         self.leader.look_for_rows();
     }
 
@@ -277,7 +277,7 @@ impl Run {
     fn restart(&mut self) {
         self.leader.change();
         let is_held = self.below(2) == 0;
-        self.leader.reserver.set_tasks_held(is_held);
+        self.leader.reserver.at_desk(|desk| desk.set_held(is_held));
         for held in std::mem::take(&mut self.held) {
             if self.below(3) == 0 {
                 self.reassert(held);
@@ -325,7 +325,7 @@ impl Run {
 
     /// Without limits everything goes out and is done.
     fn drain(&mut self) {
-        self.leader.reserver.set_tasks_held(false);
+        self.leader.reserver.at_desk(|desk| desk.set_held(false));
         let names = PLAIN.into_iter().chain(USERS).chain(TENANTS).map(|name| Scope::Named(name.into()));
         let scopes = names.chain([Scope::EachKey, Scope::EachTenant]);
         let set = scopes.map(|scope| SetLimit { scope, limit: None }).collect();

@@ -54,7 +54,7 @@ fn work_off(leader: &mut Leader) {
     while let Some(held) = leader.next() {
         leader.complete(held);
     }
-    leader.reserver.desk_mut().note_all();
+    leader.note_all();
     leader.do_errands();
 }
 
@@ -71,7 +71,7 @@ fn the_ack_level_that_moves_while_tasks_are_on_their_way_to_the_log_stays_below_
         let held = leader.next_is(*id);
         leader.complete(held);
     }
-    leader.reserver.desk_mut().note_all();
+    leader.note_all();
     leader.do_errands();
     let acked = leader.rank_row(0).acked;
     assert!(acked >= Some(Level { pass: 0, id: waiting[0] }), "it has moved: {acked:?}");
@@ -150,7 +150,7 @@ fn nothing_at_or_below_the_ack_level_is_read_again() {
         let held = leader.next().unwrap();
         leader.complete(held);
     }
-    leader.reserver.desk_mut().note_all();
+    leader.note_all();
     leader.do_errands();
     let acked = leader.rank_row(0).acked;
     assert!(acked.is_some());
@@ -221,7 +221,7 @@ fn the_ack_level_does_not_jump_over_tasks_that_were_let_go() {
         leader.complete(held);
     }
     leader.complete(held[0]);
-    leader.reserver.desk_mut().note_all();
+    leader.note_all();
     leader.look_for_rows();
     leader.change();
     let rest = order(&mut leader);
@@ -240,7 +240,7 @@ fn the_ack_level_does_not_jump_over_what_is_not_read_yet_to_what_a_consumer_kept
     let rank = leader.rank(0);
     leader.reserver.reassert_task(crate::leader::ANNA, rank, placed, held[8].token);
     leader.complete(held[0]);
-    leader.reserver.desk_mut().note_all();
+    leader.note_all();
     leader.look_for_rows();
     leader.audit();
     leader.change();
@@ -318,7 +318,7 @@ fn a_thousand_tasks_done_above_one_that_is_not_stay_done_after_a_restart() {
         let held = leader.next_is(*id);
         leader.complete(held);
     }
-    leader.reserver.desk_mut().note_all();
+    leader.note_all();
     leader.do_errands();
     assert!(leader.rank_row(0).acked < Some(Level { pass: 0, id: pinned.id }));
     leader.change();
@@ -431,7 +431,7 @@ fn a_long_task_that_pins_the_ack_level_gives_newcomers_no_extra_turns() {
         let held = leader.next_is(*id);
         leader.complete(held);
     }
-    leader.reserver.desk_mut().note_all();
+    leader.note_all();
     leader.do_errands();
     leader.change();
     leader.next_is(old[0]);
@@ -518,7 +518,7 @@ fn keys_that_are_used_once_are_forgotten_with_the_last_task_and_the_ack_level_fo
         assert_eq!(leader.rows(Table::LaneKeys), 0, "nobody is owed anything when nothing waits");
         assert_eq!(leader.rank_row(0).virtual_time, (round + 1) * STRIDE);
     }
-    leader.reserver.desk_mut().note_all();
+    leader.note_all();
     while leader.do_errands() {}
     let acked = leader.rank_row(0).acked.expect("everything is done");
     assert_eq!(acked.pass, 2 * STRIDE, "the passes of the last round");

@@ -6,11 +6,13 @@ use crate::sequences;
 use crate::tenants::{shares, weigh};
 use windlass_core::entry::{Command, Outcome, Refusal};
 use windlass_core::lanes::acks::levels_above;
-use windlass_core::lanes::levels::QueueName;
+use windlass_core::lanes::levels::{Level, QueueName, STRIDE, Weight};
 use windlass_core::lanes::relevel::{Phase, Relevel, RelevelFrom, Releveled};
 use windlass_core::lanes::tasks::TaskId;
 use windlass_core::lanes::weigh::WeighKeys;
-use windlass_core::limits::{TASKS_COUNTED_PER_COMMAND_MAX, TASKS_RELEVELED_PER_COMMAND_MAX};
+use windlass_core::limits::{
+    LANE_KEY_BYTES_MAX, TASKS_COUNTED_PER_COMMAND_MAX, TASKS_RELEVELED_PER_COMMAND_MAX,
+};
 use windlass_core::seeded::Seeded;
 use windlass_core::tables::{Table, Walk};
 
@@ -40,11 +42,15 @@ fn relevel_all(leader: &mut Leader, key: &str) -> usize {
     steps
 }
 
-fn in_order(leader: &Leader, key: &str) -> Vec<TaskId> {
+fn levels(leader: &Leader, key: &str) -> Vec<Level> {
     let scan = |table, range: windlass_core::tables::KeyRange<'_>| {
         windlass_core::tables::Tables::scan(leader.machine.tables(), table, range, Walk::Up)
     };
-    levels_above(&QueueName::of(leader.rank(0), key.into()), None, scan).map(|it| it.level.id).collect()
+    levels_above(&QueueName::of(leader.rank(0), key.into()), None, scan).map(|it| it.level).collect()
+}
+
+fn in_order(leader: &Leader, key: &str) -> Vec<TaskId> {
+    levels(leader, key).into_iter().map(|level| level.id).collect()
 }
 
 #[test]
@@ -118,6 +124,60 @@ fn only_a_key_with_a_weight_by_its_name_gets_other_levels() {
     }
     weigh(&mut leader, "t/y", 2_000);
     assert_eq!(step(&mut leader, "t/y"), None, "there is nothing to move");
+}
+
+#[test]
+fn a_key_that_no_task_can_have_is_refused_like_one_without_a_weight() {
+    let mut leader = Leader::new(32, 8);
+    leader.add_of("a", 2);
+    for bytes in [LANE_KEY_BYTES_MAX, LANE_KEY_BYTES_MAX + 1, 255, 256, 70_000] {
+        let outcome = relevel(&mut leader, &"x".repeat(bytes));
+        assert!(matches!(outcome, Outcome::Refused(Refusal::Malformed { .. })), "{bytes}: {outcome:?}");
+    }
+    assert_eq!(leader.rows(Table::Relevels), 0);
+}
+
+#[test]
+fn what_is_added_between_two_steps_leaves_the_others_as_far_apart_as_their_weight_says() {
+    for milli in [100, 4_000] {
+        let mut leader = Leader::new(32, 8);
+        leader.add_of("a", 4);
+        weigh(&mut leader, "a", milli);
+        let stride = u64::from(Weight::from_milli(milli).expect("it is one").stride());
+        while step(&mut leader, "a").is_some() {
+            leader.add_of("a", 3);
+        }
+        let passes = levels(&leader, "a").iter().map(|level| level.pass).collect::<Vec<u64>>();
+        assert_eq!(passes[0], 0, "what is next stays");
+        // The first one stands where it did, or as far behind the one that is next as its weight says, if that is less.
+        let first = stride.min(STRIDE);
+        let expected: Vec<u64> = (0..passes.len() as u64 - 1).map(|nth| first + nth * stride).collect();
+        assert_eq!(passes[1..], expected, "weight {milli} / 1000");
+    }
+}
+
+#[test]
+fn the_turn_of_a_key_that_has_met_its_limit_follows_its_tasks_to_their_new_levels() {
+    for key in ["a", "t/x"] {
+        let mut leader = Leader::new(32, 8);
+        weigh(&mut leader, key, 1);
+        leader.add_of(key, 5);
+        limit(&mut leader, named(key), in_flight(1));
+        let held = leader.next().expect("the first one is within the limit");
+        assert!(leader.next().is_none(), "from here on it has a cursor of its own");
+        leader.complete(held);
+        let other = if key == "a" { "b" } else { "t/y" };
+        leader.add_of(other, 50);
+        weigh(&mut leader, key, 1_000);
+        relevel_all(&mut leader, key);
+        leader.audit();
+        let next: Vec<TaskId> = (0..3).map(|_| leader.next().expect("there is enough").id).collect();
+        let next: Vec<String> = next.into_iter().map(|id| leader.key(id)).collect();
+        assert!(
+            next.contains(&key.to_owned()),
+            "its next task stands a stride behind what went out: {next:?}"
+        );
+    }
 }
 
 /// Two keys of very many tasks, one of them limited, while everything else goes on.
@@ -240,14 +300,14 @@ fn nothing_of_a_key_goes_out_while_its_levels_are_on_their_way() {
         let rank = leader.rank(0);
         loop {
             let handed_out = leader.reserver.desk().handed_out(LANE, [(0, key)]);
-            leader.reserver.desk_mut().hold_back(rank, key);
+            leader.reserver.at_desk(|desk| desk.hold_back(rank, key));
             while let Some(out) = leader.next() {
                 assert_eq!(leader.key(out.id), other, "it may be moved");
                 leader.complete(out);
             }
             let relevel = Relevel { lane: LANE.into(), priority: 0, key: key.into(), handed_out };
             let outcome = leader.apply_ordered(Command::Relevel(relevel));
-            leader.reserver.desk_mut().go_on(rank, key);
+            leader.reserver.at_desk(|desk| desk.go_on(rank, key));
             match outcome {
                 Outcome::Releveled(Releveled { next: Some(_), .. }) => {}
                 Outcome::Releveled(Releveled { next: None, .. }) => break,

@@ -104,7 +104,7 @@ impl Told {
         let Some(changes) = &mut self.changes else { return held };
         // What is noted in one telling and not in the other changes nothing either.
         if changes.below(8) == 0 {
-            self.leader.reserver.desk_mut().note_all();
+            self.leader.note_all();
             self.leader.do_errands();
         }
         if changes.below(12) > 0 {

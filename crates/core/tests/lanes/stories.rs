@@ -142,7 +142,7 @@ fn delayed_tasks_come_in_the_order_of_their_times_a_bounded_number_at_once() {
         leader.add(vec![NewTask { not_before, ..NewTask::new("a") }; TASKS_DUE_PER_COMMAND_MAX]);
     }
     leader.now = leader.now.after_ms(200);
-    assert!(leader.reserver.desk_mut().take_due(leader.now));
+    assert!(leader.reserver.at_desk(|desk| desk.take_due(leader.now)));
     let released = leader.apply(Command::ReleaseTasks).outcome;
     assert_eq!(released, Outcome::TasksReleased { tasks: TASKS_DUE_PER_COMMAND_MAX as u64 });
     assert_eq!(leader.reserver.desk().next_due(), Some(BEGIN.after_ms(99)), "the rest is due at once");

@@ -132,7 +132,7 @@ fn tenants_leave_nothing_behind_when_their_tasks_are_done() {
     while let Some(held) = leader.next() {
         leader.complete(held);
     }
-    leader.reserver.desk_mut().note_all();
+    leader.note_all();
     leader.do_errands();
     let rows = [Table::Tenants, Table::LaneKeys, Table::KeyLevels, Table::Levels].map(|it| leader.rows(it));
     assert_eq!(rows, [0; 4]);
@@ -159,7 +159,7 @@ fn how_far_many_tenants_have_come_on_is_noted_some_at_a_time_and_each_gets_its_t
     leader.errands.clear();
     let mut noted = Vec::new();
     for has_more in [true, true, false] {
-        assert_eq!(leader.reserver.desk_mut().note_some(20), has_more);
+        assert_eq!(leader.reserver.at_desk(|desk| desk.note_some(20)), has_more);
         leader.collect_errands();
         let some = leader.errands.iter().filter_map(|errand| match errand {
             Errand::Note(ack) => Some(ack.tenant.clone()),

@@ -22,6 +22,7 @@ use windlass_core::lanes::places::{Place, PlaceRow};
 use windlass_core::lanes::reader::Placed;
 use windlass_core::lanes::tasks::{AddTasks, NewTask, Payload, PayloadRef, Standing};
 use windlass_core::limits::{ATTEMPTS_MAX_DEFAULT, RETRY_DELAY_MS_DEFAULT};
+use windlass_core::tables::ReadRows;
 use windlass_core::time::At;
 
 /// What is changed of a lane.
@@ -198,16 +199,16 @@ impl Service {
             })
         })
     }
+}
 
-    /// Where a task stands that a consumer says it still works on; none if it is no task, or not waiting.
-    pub(crate) fn place_of_task(&self, name: ChunkName) -> Option<(RankName, Placed)> {
-        let task = listing::task(self.order().committed(), name.submission)?;
-        let Standing::Waiting { pass } = task.standing else { return None };
-        let rank = RankName { lane: task.lane, priority: task.priority };
-        // A retry was charged for before.
-        let stride = if task.failures == 0 { task.weight.stride() } else { 0 };
-        Some((rank, Placed { level: Level { pass, id: name.submission }, key: task.key.into(), stride }))
-    }
+/// Where a task stands that a consumer says it still works on; none if it is no task, or not waiting.
+pub(super) fn place_of_task<R: ReadRows + ?Sized>(rows: &R, name: ChunkName) -> Option<(RankName, Placed)> {
+    let task = listing::task(rows, name.submission)?;
+    let Standing::Waiting { pass } = task.standing else { return None };
+    let rank = RankName { lane: task.lane, priority: task.priority };
+    // A retry was charged for before.
+    let stride = if task.failures == 0 { task.weight.stride() } else { 0 };
+    Some((rank, Placed { level: Level { pass, id: name.submission }, key: task.key.into(), stride }))
 }
 
 pub(super) fn invalid(problem: String) -> Problem {

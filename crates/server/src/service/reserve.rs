@@ -3,7 +3,7 @@
 use super::Service;
 use super::abouts::{About, AboutFields};
 use super::batch::unexpected;
-use super::lanes::TaskToDo;
+use super::lanes::{TaskToDo, place_of_task};
 use crate::limits::{LEASE_COVER_MS, LEASE_MS_MAX, LEASE_MS_MIN, RESERVE_ANSWER_BYTES, RESERVE_WAIT_MS_MAX};
 use crate::metrics;
 use crate::roles::dispatcher::{Ask, Asker, Event, NotLeased, Reasserted};
@@ -261,12 +261,15 @@ impl Service {
         session: SessionId,
         chunks: Vec<(ChunkName, AttemptToken)>,
     ) -> BoxFuture<'static, Result<Vec<Verdict>, Problem>> {
-        self.verdicts(chunks, |chunks, reply| {
-            let claimed = chunks.into_iter().map(|(name, token)| {
-                let place = if token.attempt.is_of_task() { self.place_of_task(name) } else { None };
-                Reasserted { name, token, place }
-            });
-            Event::Reassert(session, claimed.collect(), reply)
+        // No task gets another place between the look at it and the Dispatcher's hearing of it.
+        self.order().read(|machine| {
+            self.verdicts(chunks, |chunks, reply| {
+                let claimed = chunks.into_iter().map(|(name, token)| {
+                    let place = token.attempt.is_of_task().then(|| place_of_task(machine.tables(), name));
+                    Reasserted { name, token, place: place.flatten() }
+                });
+                Event::Reassert(session, claimed.collect(), reply)
+            })
         })
     }
 

@@ -7,7 +7,7 @@ use crate::batch::views::{PlanId, Stage};
 use crate::entry::Refusal;
 use crate::ids::{Attempt, ChunkIndex, ChunkName};
 use crate::lanes::desk::{Desk, Next};
-use crate::lanes::levels::{LaneNumber, QueueName, RankName, tenant_of};
+use crate::lanes::levels::{LaneNumber, RankName, tenant_of};
 use crate::lanes::reader::Placed;
 use crate::lanes::tasks::TaskId;
 use crate::limits::LEASES_LOOKED_AT_MAX;
@@ -24,27 +24,11 @@ impl Reserver {
         &self.desk
     }
 
-    /// The same, for its errands.
-    pub const fn desk_mut(&mut self) -> &mut Desk {
-        &mut self.desk
-    }
-
-    /// Takes in the tasks that were read for a queue.
-    pub fn take_in_tasks(&mut self, queue: &QueueName, rows: Vec<Placed>, is_end: bool) {
-        self.desk.take_in(queue, rows, is_end);
+    /// Acts on the lanes. Whoever waits for those that may have something to give then is looked at.
+    pub fn at_desk<T>(&mut self, act: impl FnOnce(&mut Desk) -> T) -> T {
+        let done = act(&mut self.desk);
         self.wake_lanes();
-    }
-
-    /// Until tasks of an earlier leader must be over, limits of tasks in flight let nothing out.
-    pub fn set_tasks_held(&mut self, is_held: bool) {
-        self.desk.set_held(is_held);
-        self.wake_lanes();
-    }
-
-    /// Lets those try whose limits have room by now.
-    pub fn make_room(&mut self, now: At) {
-        self.desk.make_room(now);
-        self.wake_lanes();
+        done
     }
 
     /// Who holds tasks of a lane, each as often as it holds one.

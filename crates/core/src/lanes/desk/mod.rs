@@ -346,7 +346,7 @@ impl Desk {
                 queue.remove(key, *level, times.rank, times.tenant, last_id);
                 match queue.done_around(key) {
                     1 => drop(self.came_on.insert(QueueName::around(*rank, key))),
-                    done if done.is_multiple_of(LANE_ACK_EVERY_TASKS) => {
+                    done if done > 0 && done.is_multiple_of(LANE_ACK_EVERY_TASKS) => {
                         self.advanced.insert(QueueName::around(*rank, key));
                     }
                     _ => {}
@@ -455,12 +455,8 @@ impl Desk {
         errands
     }
 
-    /// Some time has passed: how far everything is done is noted for every queue that has come on.
-    pub fn note_all(&mut self) {
-        self.note_some(usize::MAX);
-    }
-
-    /// The same for so many of them at most, those behind the ones that it was noted for last; says whether there may be more behind these.
+    /// Some time has passed: how far everything is done is noted for so many queues at most of those that have come on, behind the ones
+    /// that it was noted for last; says whether there may be more behind these.
     pub fn note_some(&mut self, most: usize) -> bool {
         let from = self.noted_to.take().map_or(Bound::Unbounded, Bound::Excluded);
         let some: Vec<QueueName> = self.came_on.range((from, Bound::Unbounded)).take(most).cloned().collect();

@@ -3,6 +3,7 @@
 use super::{First, Flow, Picking, Queue, Stand};
 use crate::lanes::acks::Acked;
 use crate::lanes::levels::{Level, is_tenant};
+use crate::lanes::reader::Placed;
 use crate::lanes::tasks::TaskId;
 use crate::limits::{LANE_FLOW_TASKS_MAX, LANE_FLOWS_LOADED_MAX};
 use std::sync::Arc;
@@ -45,6 +46,25 @@ impl Queue {
         }
         self.move_in_line(name, level, next);
         true
+    }
+
+    /// A task has another place: if it is the next one of a key that is a flow, the key's turn comes no later.
+    pub(super) fn bring_forward(&mut self, to: &Placed) {
+        let Some(flow) = self.flows.get_mut(&to.key) else { return };
+        let is_next = flow.queue.reader.first().is_some_and(|(level, _)| level == to.level);
+        let turn = Level { pass: to.level.pass.max(self.virtual_time), ..to.level };
+        if !is_next || turn >= flow.level {
+            return;
+        }
+        let before = std::mem::replace(&mut flow.level, turn);
+        match flow.stand {
+            Stand::InLine => {
+                self.line.remove(&(before, to.key.clone()));
+                self.line.insert((turn, to.key.clone()));
+            }
+            Stand::Parked => {}
+            Stand::Resting => unreachable!("it has a task that is next"),
+        }
     }
 
     /// A limit is not in the way of a key or tenant any more.

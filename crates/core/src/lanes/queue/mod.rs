@@ -32,6 +32,7 @@ use crate::limits::{
 };
 use crate::time::At;
 pub(in crate::lanes) use counts::Counts;
+use counts::Undone;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -79,6 +80,7 @@ pub(super) struct Queue {
     flows: BTreeMap<Arc<str>, Flow>,
     /// What they hold.
     of_flows: Counts,
+    undone: Undone,
     /// Flows that may go, by level.
     line: BTreeSet<(Level, Arc<str>)>,
     /// Flows with nothing to give, by the end of their turns.
@@ -127,6 +129,7 @@ impl Queue {
             done: 0,
             flows: BTreeMap::new(),
             of_flows: Counts::default(),
+            undone: Undone::new(),
             line: BTreeSet::new(),
             resting: BTreeSet::new(),
             loaded: VecDeque::new(),
@@ -367,12 +370,11 @@ impl Queue {
     }
 
     /// Up to this level, or the one that is given, nothing undone is in flows of keys.
-    fn undone_of_keys_from(&self, mut level: Level) -> Option<Level> {
-        let keys = self.flows.iter().filter(|(name, _)| !is_tenant(name));
-        for (_, flow) in keys.filter(|(_, flow)| flow.queue.has_undone()) {
-            level = level.min(flow.queue.undone_from()?);
+    fn undone_of_keys_from(&self, level: Level) -> Option<Level> {
+        match self.undone.first() {
+            Some((of_keys, _)) => of_keys.map(|of_keys| of_keys.min(level)),
+            None => Some(level),
         }
-        Some(level)
     }
 
     fn has_undone(&self) -> bool {

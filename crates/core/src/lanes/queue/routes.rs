@@ -120,6 +120,7 @@ impl Queue {
                 }
             }
         });
+        self.bring_forward(to);
     }
 
     /// Takes a task back that nobody works on any more.

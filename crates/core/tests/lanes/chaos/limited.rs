@@ -124,7 +124,7 @@ impl Chaos {
 
     fn set_held(&mut self, is_held: bool) {
         self.limits.as_mut().expect("there are limits").is_held = is_held;
-        self.leader.reserver.set_tasks_held(is_held);
+        self.leader.reserver.at_desk(|desk| desk.set_held(is_held));
     }
 
     pub(super) fn name_to_weigh(&mut self) -> String {

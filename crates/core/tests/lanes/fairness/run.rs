@@ -139,7 +139,7 @@ impl Run {
             20..22 => self.restart(),
             22..290 => self.add(),
             290..300 => self.apply_adds(1),
-            300..320 => self.leader.reserver.desk_mut().note_all(),
+            300..320 => self.leader.note_all(),
             320..550 => self.run_errand(),
             550..620 if self.is_troubled => self.trouble(),
             _ => self.work(),
@@ -321,8 +321,8 @@ impl Run {
     fn pass_time(&mut self, ms: u64) {
         self.leader.now = self.leader.now.after_ms(ms);
         let now = self.leader.now;
-        self.leader.reserver.make_room(now);
-        if self.leader.reserver.desk_mut().take_due(now) {
+        self.leader.reserver.at_desk(|desk| desk.make_room(now));
+        if self.leader.reserver.at_desk(|desk| desk.take_due(now)) {
             self.apply(Command::ReleaseTasks);
         }
     }

@@ -300,10 +300,12 @@ impl Model {
         assert!(levels.len() < TASKS_COUNTED_PER_COMMAND_MAX, "the model counts in one step");
         levels.retain(|level| self.known(level.id).stride > 0);
         let first = if tasks > 0 { first } else { levels.first().map_or(first, |level| level.pass) };
-        let finish = first + (tasks + levels.len() as u64) * u64::from(it.stride);
-        let before = self.finishes.entry((it.rank, it.key.to_owned())).or_default();
-        *before = finish.max(*before);
-        Some(RelevelFrom { phase: Phase::Apart { next: finish }, level: None })
+        let next = first + (tasks + levels.len() as u64) * u64::from(it.stride);
+        let finish = self.finishes.entry((it.rank, it.key.to_owned())).or_default();
+        *finish = next.max(*finish);
+        // What is added later stands above.
+        let level = Some(Level { pass: *finish, id: TaskId::first() });
+        Some(RelevelFrom { phase: Phase::Apart { next }, level })
     }
 
     /// Each to its place, counted from the end, or above.

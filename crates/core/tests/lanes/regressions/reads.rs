@@ -63,7 +63,7 @@ fn asking_again_while_a_read_is_under_way_or_after_it_failed_gets_nobody_stuck()
             leader.collect_errands();
             assert_eq!(leader.errands, [], "one read at a time");
         }
-        leader.reserver.desk_mut().give_up_read(&queue);
+        leader.reserver.at_desk(|desk| desk.give_up_read(&queue));
     }
     assert_eq!(order(&mut leader), added);
 }
@@ -89,7 +89,7 @@ fn a_task_that_is_read_handed_out_and_done_before_its_placement_is_told_moves_r_
         leader.tell(1);
         assert!(leader.look().read_to >= before.read_to, "R does not go back: {:?}", leader.look());
         assert_eq!(leader.next(), None, "nothing goes out twice");
-        leader.reserver.desk_mut().note_all();
+        leader.note_all();
         leader.do_errands();
         assert!(leader.rank_row(0).acked < Some(open), "A stays below what is not done");
     }
@@ -122,7 +122,7 @@ fn what_is_done_stays_done_however_often_the_buffer_lets_tasks_go() {
                 leader.release(held);
             }
         }
-        leader.reserver.desk_mut().note_all();
+        leader.note_all();
         leader.do_errands();
     }
     let left: Vec<TaskId> = added.into_iter().filter(|id| !done.contains(id)).collect();
@@ -141,7 +141,7 @@ fn what_is_done_behind_a_task_that_takes_long_is_not_read_again() {
             let held = leader.next_is(*id);
             leader.complete(held);
         }
-        leader.reserver.desk_mut().note_all();
+        leader.note_all();
         leader.do_errands();
         leader.change();
         leader.now = leader.now.after_ms(1);

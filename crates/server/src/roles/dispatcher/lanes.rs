@@ -35,7 +35,7 @@ impl Dispatcher {
     pub(super) fn send_errands(&mut self) {
         let Some(reserver) = &mut self.reserver else { return };
         let epoch = reserver.epoch();
-        for errand in reserver.desk_mut().errands() {
+        for errand in reserver.at_desk(|desk| desk.errands()) {
             // During a stop nobody does errands any more.
             _ = self.errands.send(LaneErrand::OfRank(epoch, errand));
         }
@@ -56,12 +56,12 @@ impl Dispatcher {
     /// Does what is due of the lanes.
     pub(super) fn tick_lanes(&mut self, now: At) {
         let Some(reserver) = &mut self.reserver else { return };
-        if reserver.desk_mut().take_due(now) {
+        if reserver.at_desk(|desk| desk.take_due(now)) {
             _ = self.errands.send(LaneErrand::Release);
         }
-        reserver.make_room(now);
+        reserver.at_desk(|desk| desk.make_room(now));
         if self.note_lanes_at <= now {
-            self.notes_more_lanes = reserver.desk_mut().note_some(LANE_ACKS_AT_ONCE);
+            self.notes_more_lanes = reserver.at_desk(|desk| desk.note_some(LANE_ACKS_AT_ONCE));
             let pause_ms = if self.notes_more_lanes { LANE_ACKS_PAUSE_MS } else { LANE_ACK_EVERY_MS };
             self.note_lanes_at = now.after_ms(pause_ms);
         }
@@ -69,13 +69,13 @@ impl Dispatcher {
 
     pub(super) fn note_due(&mut self, at: At) {
         if let Some(reserver) = &mut self.reserver {
-            reserver.desk_mut().note_due(at);
+            reserver.at_desk(|desk| desk.note_due(at));
         }
     }
 
     pub(super) fn take_in_tasks(&mut self, queue: &QueueName, rows: Vec<Placed>, is_end: bool, now: At) {
         let Some(reserver) = &mut self.reserver else { return };
-        reserver.take_in_tasks(queue, rows, is_end);
+        reserver.at_desk(|desk| desk.take_in(queue, rows, is_end));
         self.serve_waiting(now);
         self.answer_impatient(now);
     }
@@ -84,10 +84,9 @@ impl Dispatcher {
     pub(super) fn hold_back(&mut self, lane: &str, priority: u8, key: &str) -> Option<HeldBack> {
         let reserver = self.reserver.as_mut()?;
         let epoch = reserver.epoch();
-        let desk = reserver.desk_mut();
-        let rank = RankName { lane: desk.lane(lane)?, priority };
-        let handed_out = desk.handed_out(lane, [(priority, key)]);
-        desk.hold_back(rank, key);
+        let rank = RankName { lane: reserver.desk().lane(lane)?, priority };
+        let handed_out = reserver.desk().handed_out(lane, [(priority, key)]);
+        reserver.at_desk(|desk| desk.hold_back(rank, key));
         Some(HeldBack { epoch, rank, key: key.to_owned(), handed_out })
     }
 
@@ -96,14 +95,14 @@ impl Dispatcher {
         let Some(reserver) = self.reserver.as_mut().filter(|reserver| reserver.epoch() == it.epoch) else {
             return;
         };
-        reserver.desk_mut().go_on(it.rank, &it.key);
+        reserver.at_desk(|desk| desk.go_on(it.rank, &it.key));
         self.serve_waiting(now);
         self.answer_impatient(now);
     }
 
     pub(super) fn give_up_read(&mut self, queue: &QueueName) {
         if let Some(reserver) = &mut self.reserver {
-            reserver.desk_mut().give_up_read(queue);
+            reserver.at_desk(|desk| desk.give_up_read(queue));
         }
     }
 
@@ -138,10 +137,11 @@ impl Dispatcher {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Event, SessionTimes};
+    use super::super::{Ask, Asker, Event, SessionTimes};
     use super::*;
     use crate::clock::Clock;
     use std::collections::BTreeMap;
+    use std::sync::Arc;
     use tokio::sync::mpsc::{self, UnboundedReceiver};
     use windlass_core::batch::reserver::{Holder, Reserver};
     use windlass_core::batch::roster::Roster;
@@ -212,6 +212,40 @@ mod tests {
         levels.collect()
     }
 
+    /// One that leads from `began` on, with a lane of these tasks.
+    fn leading(levels: &[Level], began: At) -> (Dispatcher, UnboundedReceiver<LaneErrand>) {
+        let times = SessionTimes { heartbeat_ms: 1_000, grace_ms: 1_000 };
+        let ((lost, _lost), (roster, _roster)) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
+        let (sender, errands) = mpsc::unbounded_channel();
+        let mut dispatcher = Dispatcher::new(Clock::start(), times, lost, roster, sender);
+        let reserver = Box::new(reserver_with_tasks(levels));
+        dispatcher.handle(Event::Led { at: began, reserver, roster: Roster::default() }, began);
+        (dispatcher, errands)
+    }
+
+    #[test]
+    fn whoever_has_waited_for_a_key_that_was_held_back_gets_its_task_as_soon_as_it_goes_on() {
+        for wait in [true, false] {
+            let now = At::from_ms(1 << 40);
+            let level = Level { pass: 0, id: SubmissionId::next(None, At::from_ms(1), Shard::default()) };
+            let (mut dispatcher, _errands) = leading(&[level], now);
+            let held_back = dispatcher.hold_back("mail", 0, "a").expect("the lane is there");
+            let (reply, mut answer) = oneshot::channel();
+            let asker = Asker::Lease { lease_ms: 1_000, wait, is_covered: false, reply };
+            let strategy = Arc::new(Strategy::lane("mail"));
+            let waits = dispatcher.reserve(Ask { max: 1, strategy, asker }, now);
+            assert!(waits.is_none() && answer.try_recv().is_err(), "it is not known yet what comes next");
+            // What the log tells meanwhile does not let it out.
+            let moved = Effect::TaskMoved { rank: RANK, from: level, to: level, key: "a".into(), stride: 1 };
+            dispatcher.handle(Event::Effects { at: now, effects: vec![moved] }, now);
+            dispatcher.serve_waiting(now);
+            assert!(answer.try_recv().is_err(), "its levels are still on their way");
+            dispatcher.go_on(&held_back, now);
+            let (given, _) = answer.try_recv().expect("it is answered").expect("and served");
+            assert_eq!(given.len(), 1);
+        }
+    }
+
     #[test]
     fn how_far_a_lane_is_done_is_noted_by_the_first_look_after_ten_seconds_and_only_if_it_has_come_on() {
         let mut id = SubmissionId::first();
@@ -220,13 +254,8 @@ mod tests {
             Level { pass: nth * STRIDE, id }
         };
         let levels: Vec<Level> = (0..9).map(&mut level).collect();
-        let times = SessionTimes { heartbeat_ms: 1_000, grace_ms: 1_000 };
-        let ((lost, _lost), (roster, _roster)) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
-        let (sender, mut errands) = mpsc::unbounded_channel();
-        let mut dispatcher = Dispatcher::new(Clock::start(), times, lost, roster, sender);
         let began = At::from_ms(1 << 40);
-        let reserver = Box::new(reserver_with_tasks(&levels));
-        dispatcher.handle(Event::Led { at: began, reserver, roster: Roster::default() }, began);
+        let (mut dispatcher, mut errands) = leading(&levels, began);
         look(&mut dispatcher, began);
         for _ in 0..4 {
             work(&mut dispatcher, began);

@@ -267,7 +267,7 @@ impl Dispatcher {
     fn lead(&mut self, at: At, mut reserver: Box<Reserver>, roster: &Roster, now: At) {
         self.hold = Hold::new(roster, at, now, self.times.grace_ms);
         reserver.move_retries(|retry_at| on_this_clock(retry_at, at, now));
-        reserver.desk_mut().move_due(|due| on_this_clock(due, at, now));
+        reserver.at_desk(|desk| desk.move_due(|due| on_this_clock(due, at, now)));
         self.reserver = Some(*reserver);
         // Those of an earlier leadership are awaited as if they were others.
         self.sessions.strike_all();
@@ -284,7 +284,7 @@ impl Dispatcher {
         if let Some(reserver) = &mut self.reserver {
             let is_held = self.hold.holds(now);
             reserver.ready_mut().set_room(self.sessions.connected() as u64, is_held);
-            reserver.set_tasks_held(is_held);
+            reserver.at_desk(|desk| desk.set_held(is_held));
         }
     }
 
