@@ -274,6 +274,42 @@ async fn a_task_knows_what_is_ahead_of_it_and_how_many_go_first_at_most() {
 }
 
 #[tokio::test]
+async fn what_is_said_to_be_ahead_of_each_task_is_what_goes_first_also_of_keys_that_have_met_a_limit() {
+    for limited in ["a", "acme/u"] {
+        let other = if limited == "a" { "b" } else { "acme/v" };
+        let server = Here::start(|_| {}).await;
+        create(&server, "emails").await;
+        change(&server, "emails", json!({"limits": {"named": {limited: {"in_flight": 1}}}})).await;
+        let of_limited = add(&server, "emails", tasks_of(limited, 10)).await;
+        let held = reserve(&server, "Lane(emails)", 2).await;
+        assert_eq!(payloads(&held).len(), 1, "from here on it goes by turns");
+        let of_other = add(&server, "emails", tasks_of(other, 20)).await;
+        add(&server, "emails", tasks_of("carl", 20)).await;
+        let went = reserve(&server, "Lane(emails)", 19).await;
+        change(&server, "emails", json!({"limits": {"named": {limited: null}}})).await;
+        complete(&server, &held).await;
+
+        let mut said = BTreeMap::new();
+        for task in of_limited.iter().chain(&of_other) {
+            let explained = server.get(&format!("/v1/lanes/emails/tasks/{task}")).await.json;
+            if explained["standing"] == "waiting" {
+                said.insert(task.clone(), explained["ahead"].as_u64().unwrap());
+            }
+        }
+        assert!(said.len() > 15, "{said:?}");
+        complete(&server, &went).await;
+        let rest = reserve(&server, "Lane(emails)", 100).await;
+        let went = rest.iter().map(|it| it["submission"].as_str().unwrap());
+        for (before, task) in went.enumerate() {
+            if let Some(said) = said.get(task) {
+                assert_eq!(*said, before as u64, "{limited}: what was said of {task}");
+            }
+        }
+        server.stop().await;
+    }
+}
+
+#[tokio::test]
 async fn a_task_that_waits_for_a_lease_of_its_key_knows_when_that_is_over_at_the_latest() {
     let server = Here::start(|_| {}).await;
     create(&server, "emails").await;

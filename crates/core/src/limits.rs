@@ -197,12 +197,12 @@ pub const TASKS_PER_GROUP_MAX: usize = 256;
 pub const TASKS_PER_GROUP_MIN: usize = 8;
 
 /// Each lane is in memory with the next tasks of its priorities: 4,096 of about 120 bytes, so half a gigabyte for a thousand
-/// lanes of one priority. Tenants are told apart by keys.
+/// lanes of one priority, and some thirty megabytes more for one with thousands of tenants. Tenants are told apart by keys.
 pub const LANES_MAX: usize = 1_000;
 
-/// Keys of a rank that have no tasks, and whose last turn is not over: their tags are in memory. Of more, those that are
-/// nearest to their next turn are forgotten, and each of them may get one task early.
-pub const LANE_IDLE_KEYS_MAX: usize = 65_536;
+/// Keys of a rank that have no tasks, and whose last turn is not over: their tags are in memory, a hundred bytes each. Of more, those
+/// that are nearest to their next turn are forgotten, and get their next task early.
+pub const LANE_IDLE_KEYS_MAX: usize = 1_000_000;
 
 /// Ten priorities: each has a buffer of its own.
 pub const LANE_PRIORITY_MAX: u8 = 9;

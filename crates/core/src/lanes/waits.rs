@@ -119,7 +119,7 @@ impl Desk {
         Some(Turns {
             around: around.map_or(0, Queue::virtual_time),
             rank: rank.virtual_time(),
-            own: around.and_then(|queue| Some(queue.flow(key)?.goes_on_at(queue.virtual_time()))),
+            own: self.turn_of_key(name, key).map(|turn| turn.pass),
             tenant: tenant.map_or(0, |tenant| goes_on_at(rank, tenant)),
         })
     }
@@ -127,7 +127,7 @@ impl Desk {
 
 /// Where a tenant goes on.
 fn goes_on_at(rank: &Queue, tenant: &str) -> u64 {
-    rank.flow(tenant).map_or(rank.virtual_time(), |flow| flow.goes_on_at(rank.virtual_time()))
+    rank.flow(tenant).map_or(rank.virtual_time(), |flow| flow.next_turn(rank.virtual_time()).pass)
 }
 
 impl<R: ReadRows + ?Sized> Waits<'_, R> {

@@ -38,11 +38,35 @@ struct Seen {
     is_out: bool,
     virtual_time: u64,
     /// Where its tenant's next task stands.
-    turn: Option<u64>,
+    turn: Option<Level>,
 }
 
 /// A tenant, the number of its tasks, and its stride.
 type TenantWaiting = (Arc<str>, u32, u32);
+
+/// Tasks of one key that stand below a level.
+#[derive(Default)]
+struct Tally {
+    tasks: u64,
+    /// Their strides together.
+    strides: u64,
+}
+
+impl Tally {
+    /// How far apart they stand, more or less.
+    const fn stride(&self) -> u64 {
+        match self.strides.checked_div(self.tasks) {
+            None | Some(0) => 1,
+            Some(stride) => stride,
+        }
+    }
+}
+
+/// How many turns come before a level, the first one of them being this one, and the others so far apart: those at the same pass as a
+/// task come behind it.
+fn turns_before(level: Level, first: Level, stride: u64) -> u64 {
+    if first < level { level.pass.saturating_sub(first.pass).div_ceil(stride).max(1) } else { 0 }
+}
 
 /// Tasks ahead of one, in its own priority.
 #[derive(Default)]
@@ -170,7 +194,7 @@ impl Service {
         let seen = self.dispatcher().look_at_lanes(|desk, _| {
             let turn = tenant_of(&known.task.key).and_then(|tenant| desk.turn_of(rank, tenant));
             let virtual_time = desk.look(rank).map_or(0, |seen| seen.virtual_time);
-            (desk.is_out(id), virtual_time, turn.map(|level| level.pass))
+            (desk.is_out(id), virtual_time, turn)
         });
         let (is_out, virtual_time, turn) = seen.unwrap_or((false, 0, None));
         Seen { is_out, virtual_time: virtual_time.max(known.virtual_time), turn }
@@ -204,36 +228,62 @@ impl Service {
     fn count_ahead(&self, rank: RankName, known: &Known, seen: &Seen, level: Level) -> Ahead {
         let key = &known.task.key;
         let mut ahead = Ahead::default();
+        let around = QueueName::around(rank, key);
+        let (mut tallies, mut has_more) = self.tasks_below(&around, known.acked, level);
+        let own = tallies.remove(&**key).unwrap_or_default();
+        // A key that goes by turns may be served later than its task stands.
+        let turn_of_key = self.dispatcher().look_at_lanes(|desk, _| desk.turn_of_key(rank, key)).flatten();
+        let served_at = turn_of_key.map_or(level, |turn| turn_after(turn, own.strides).max(level));
+        if served_at > level {
+            (tallies, has_more) = self.tasks_below(&around, known.acked, served_at);
+            tallies.remove(&**key);
+        }
+        ahead.has_more = has_more;
+        let others = self.that_go(rank, tallies, served_at);
         let Some(turn) = seen.turn else {
-            self.add_tasks_below(&mut ahead, rank, known.acked, level, key);
-            self.add_tenants(&mut ahead, rank, level, None);
+            ahead.add([(key.as_str().into(), own.tasks)].into_iter().chain(others));
+            self.add_tenants(&mut ahead, rank, served_at, None);
             return ahead;
         };
         let tenant = tenant_of(key).unwrap_or(key);
-        let (of_tenant, has_more) = self.tasks_below(&QueueName::around(rank, key), known.acked, level);
-        let own = of_tenant.values().sum();
-        let pass = turn.saturating_add(u64::saturating_mul(own, known.tenant_stride));
-        let level = Level { pass, ..level };
-        ahead.has_more = has_more;
-        ahead.add([(tenant.into(), own)]);
-        self.add_tasks_below(&mut ahead, rank, known.rank_acked, level, tenant);
+        let of_tenant = own.tasks + others.values().sum::<u64>();
+        let level = turn_after(turn, of_tenant.saturating_mul(known.tenant_stride));
+        ahead.add([(tenant.into(), of_tenant)]);
+        let (tallies, has_more) = self.tasks_below(&QueueName::of_rank(rank), known.rank_acked, level);
+        ahead.has_more |= has_more;
+        ahead.add(self.that_go(rank, tallies, level));
         self.add_tenants(&mut ahead, rank, level, Some(tenant));
         ahead
     }
 
-    /// Adds the tasks of keys without a tenant below a level; `own` is the task's key or tenant.
-    fn add_tasks_below(&self, ahead: &mut Ahead, rank: RankName, acked: Acked, level: Level, own: &str) {
-        let (mut by_key, has_more) = self.tasks_below(&QueueName::of_rank(rank), acked, level);
-        self.dispatcher().look_at_lanes(|desk, now| {
-            by_key.retain(|key, _| **key == *own || !desk.is_blocked(rank.lane, key, now));
+    /// Of the tasks of other keys below a level, those that go before it: none of keys at their limits, and of those that go by turns
+    /// since they met one as many as they have turns.
+    fn that_go(
+        &self,
+        rank: RankName,
+        tallies: BTreeMap<Arc<str>, Tally>,
+        level: Level,
+    ) -> BTreeMap<Arc<str>, u64> {
+        let that_go = self.dispatcher().look_at_lanes(|desk, now| {
+            let others = tallies.into_iter().filter(|(key, _)| !desk.is_blocked(rank.lane, key, now));
+            let count = |(key, tally): (Arc<str>, Tally)| {
+                let turn = desk.turn_of_key(rank, &key);
+                let turns = turn.map(|turn| turns_before(level, turn, tally.stride()));
+                (key, turns.map_or(tally.tasks, |turns| turns.min(tally.tasks)))
+            };
+            others.map(count).collect()
         });
-        ahead.has_more |= has_more;
-        ahead.add(by_key);
+        that_go.unwrap_or_default()
     }
 
     /// The tasks of a queue below a level, by key, and whether there are more than are counted.
-    fn tasks_below(&self, queue: &QueueName, acked: Acked, level: Level) -> (BTreeMap<Arc<str>, u64>, bool) {
-        let mut by_key = BTreeMap::new();
+    fn tasks_below(
+        &self,
+        queue: &QueueName,
+        acked: Acked,
+        level: Level,
+    ) -> (BTreeMap<Arc<str>, Tally>, bool) {
+        let mut by_key: BTreeMap<Arc<str>, Tally> = BTreeMap::new();
         let rows = levels_undone(queue, acked, |table, range| self.order().committed().scan(table, range));
         let mut rows = rows.take_while(|placed| placed.level < level);
         let mut counted = 0;
@@ -246,7 +296,9 @@ impl Service {
                     return (by_key, true);
                 }
                 counted += 1;
-                *by_key.entry(placed.key).or_default() += 1;
+                let tally = by_key.entry(placed.key).or_default();
+                tally.tasks += 1;
+                tally.strides = tally.strides.saturating_add(placed.stride.into());
             }
             if is_end {
                 return (by_key, false);
@@ -262,12 +314,12 @@ impl Service {
             let mut turns = Vec::with_capacity(waiting.len());
             self.dispatcher().look_at_lanes(|desk, now| {
                 for (tenant, waiting, stride) in waiting {
-                    let turn = desk.turn_of(name, &tenant).filter(|turn| *turn < level);
+                    let turn = desk.turn_of(name, &tenant);
                     let Some(turn) = turn.filter(|_| !desk.is_blocked(name.lane, &tenant, now)) else {
                         continue;
                     };
-                    let before = (level.pass - turn.pass) / u64::from(stride) + 1;
-                    turns.push((tenant, before.min(waiting.into())));
+                    let before = turns_before(level, turn, stride.into()).min(waiting.into());
+                    turns.push((tenant, before));
                 }
             });
             ahead.add(turns);
@@ -328,6 +380,14 @@ impl Service {
             at_once: LANE_KEYS_LOOKED_AT_ONCE,
         };
         waits.bound()
+    }
+}
+
+/// Where a turn stands that comes so much later than this one.
+fn turn_after(turn: Level, strides: u64) -> Level {
+    match strides {
+        0 => turn,
+        _ => Level { pass: turn.pass.saturating_add(strides), id: TaskId::last() },
     }
 }
 

@@ -4,7 +4,7 @@ use super::Desk;
 use crate::lanes::levels::{LaneNumber, Level, QueueName, RankName, tenant_of};
 use crate::lanes::meters::{Block, Meters};
 use crate::lanes::places::Place;
-use crate::lanes::queue::{Counts, Flow, Queue};
+use crate::lanes::queue::{Counts, Queue};
 use crate::lanes::state::LaneRow;
 use crate::lanes::tasks::{HandedOut, TaskId};
 use crate::lanes::usage::Usage;
@@ -88,9 +88,20 @@ impl Desk {
         self.lanes.values().map(|lane| (lane.name.clone(), lane.worst_lag)).collect()
     }
 
-    /// The turn of a tenant: where its next task stands in the rank.
+    /// The next turn of a tenant: where its next task stands in the rank.
     pub fn turn_of(&self, rank: RankName, tenant: &str) -> Option<Level> {
-        self.queue(rank)?.flow(tenant).map(Flow::level)
+        let queue = self.queue(rank)?;
+        Some(queue.flow(tenant)?.next_turn(queue.virtual_time()))
+    }
+
+    /// The next turn of a key in the queue around it, if it has met a limit and goes by turns since.
+    pub fn turn_of_key(&self, rank: RankName, key: &str) -> Option<Level> {
+        let of_rank = self.queue(rank)?;
+        let around = match tenant_of(key) {
+            Some(tenant) => &of_rank.flow(tenant)?.queue,
+            None => of_rank,
+        };
+        Some(around.flow(key)?.next_turn(around.virtual_time()))
     }
 
     /// The tasks that are out, for the audit.

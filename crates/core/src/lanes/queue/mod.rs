@@ -398,16 +398,13 @@ impl Queue {
 }
 
 impl Flow {
-    /// Its turn.
-    pub(super) const fn level(&self) -> Level {
-        self.level
-    }
-
-    /// The pass of its next turn, if it comes at once. It saves up none while it may not go.
-    pub(super) fn goes_on_at(&self, virtual_time: u64) -> u64 {
+    /// Its next turn, if it comes at once. It saves up none while it may not go.
+    pub(super) fn next_turn(&self, virtual_time: u64) -> Level {
         match self.stand {
-            Stand::InLine => self.level.pass,
-            Stand::Parked | Stand::Resting => self.level.pass.max(virtual_time),
+            Stand::Parked | Stand::Resting if self.level.pass < virtual_time => {
+                Level { pass: virtual_time, id: TaskId::last() }
+            }
+            Stand::InLine | Stand::Parked | Stand::Resting => self.level,
         }
     }
 }
