@@ -115,6 +115,49 @@ fn whoever_commits_sees_it_at_once_whatever_others_read_meanwhile() {
     });
 }
 
+/// Rows that are done go one by one, so what is below an ack level is full of their remains. A scan begins above it.
+#[test]
+fn a_scan_from_where_everything_is_done_costs_no_more_however_much_that_is() {
+    const LEFT: u32 = 6_000;
+    const DONE: u32 = 400_000;
+    const ROUNDS: usize = 15;
+    let filled = |done: u32| {
+        let folder = tempfile::tempdir().unwrap();
+        let mut tables = DiskTables::open(folder.path()).unwrap();
+        for from in (0..done + LEFT).step_by(2_000) {
+            let keys = from..(from + 2_000).min(done + LEFT);
+            keys.for_each(|key| tables.put(Table::Levels, &key.to_be_bytes(), vec![7; 30]));
+            tables.commit();
+        }
+        tables.committed().persist().unwrap();
+        for from in (0..done).step_by(2_000) {
+            (from..from + 2_000).for_each(|key| tables.delete(Table::Levels, &key.to_be_bytes()));
+            tables.commit();
+        }
+        tables.committed().persist().unwrap();
+        (tables, folder)
+    };
+    let time = |tables: &DiskTables, from: u32| {
+        let began = Instant::now();
+        let range = (Bound::Included(&from.to_be_bytes()[..]), Unbounded);
+        assert_eq!(tables.committed().scan(Table::Levels, range).take(4_096).count(), 4_096);
+        began.elapsed().as_secs_f64()
+    };
+    let ((few, _few), (many, _many)) = (filled(0), filled(DONE));
+    let (mut from_acked, mut from_nothing) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let of_few = time(&few, 0);
+        from_acked.push(time(&many, DONE) / of_few);
+        from_nothing.push(time(&many, 0) / of_few);
+    }
+    let [from_acked, from_nothing] = [from_acked, from_nothing].map(|mut ratios| {
+        ratios.sort_by(f64::total_cmp);
+        ratios[ROUNDS / 2]
+    });
+    println!("of {DONE} done: {from_acked:.2} times as long from there, {from_nothing:.1} from the beginning");
+    assert!(from_acked < 2.0, "{from_acked:.2} times as long as where nothing was ever done");
+}
+
 #[test]
 fn disk_tables_pass_the_suite() {
     let folder = tempfile::tempdir().unwrap();
