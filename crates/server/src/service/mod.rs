@@ -245,7 +245,7 @@ impl Service {
 
     /// How the server is.
     pub async fn status(&self) -> Result<StatusInfo, Problem> {
-        let DispatcherStatus { ready, out, tasks_out, delayed, sessions, waiting, .. } =
+        let DispatcherStatus { ready, out, tasks_out, delayed, consumers, waiting, .. } =
             self.ask(Event::Status).await?;
         let order = &self.inner.order;
         let (epoch, running, unsettled, tasks) = order.read(|machine| {
@@ -265,7 +265,7 @@ impl Service {
             tasks_reserved: tasks_out,
             tasks_delayed: tasks.delayed,
             tasks_dead: tasks.dead,
-            consumers: sessions,
+            consumers,
             waiting,
         })
     }

@@ -18,15 +18,16 @@ use super::lines::is_asked;
 use super::{Dispatcher, is_limited};
 use std::collections::BTreeSet;
 use tokio::sync::{mpsc, oneshot};
-use windlass_core::batch::reserver::{Holder, SessionId};
+use windlass_core::batch::reserver::{Holder, Reserver, SessionId};
 use windlass_core::batch::strategy::Strategy;
+use windlass_core::ids::Epoch;
 use windlass_core::time::At;
 
 /// What the Registrar is told.
 #[derive(Debug)]
 pub enum RosterNote {
-    /// A session is about to hold work under a hard limit.
-    Joined(SessionId),
+    /// A session is about to hold work under a hard limit, that it gets under this leadership.
+    Joined(Epoch, SessionId),
     /// A session holds none any more.
     Left(SessionId),
     /// Somebody waits until the log has all that came before.
@@ -96,13 +97,14 @@ impl Dispatcher {
     /// Whether work by a strategy is under a hard limit that is to hold across a change of leader.
     pub(super) fn is_under_hard_limit(&self, strategy: &Strategy) -> bool {
         strategy.has_hard_limit()
-            || self.limits_lanes() && strategy.lanes().into_iter().any(|lane| self.limits_lane(lane))
+            || self.limits_lanes && strategy.lanes().into_iter().any(|lane| self.limits_lane(lane))
     }
 
-    /// Whether tasks in flight are limited in any lane, or about to be.
-    pub(super) fn limits_lanes(&self) -> bool {
-        self.enlisting.expects_any()
-            || self.reserver.as_ref().is_some_and(|reserver| reserver.desk().has_limits_in_flight())
+    /// Something else is said of a lane: limits of all lanes are walked through now, and not with each ask.
+    pub(super) fn note_lane_limits(&mut self) {
+        self.limits_lanes = self.enlisting.expects_any()
+            || self.reserver.as_ref().is_some_and(|reserver| reserver.desk().has_limits_in_flight());
+        self.lanes_changed = Some(self.limits_lanes);
     }
 
     pub(super) fn limits_lane(&self, lane: &str) -> bool {
@@ -112,8 +114,9 @@ impl Dispatcher {
 
     /// Has a session put on the roster, unless it is there or on its way.
     pub(super) fn enlist(&mut self, session: SessionId) {
+        let Some(epoch) = self.reserver.as_ref().map(Reserver::epoch) else { return };
         if self.sessions.begin_to_enlist(session) {
-            self.enlisting.note(RosterNote::Joined(session));
+            self.enlisting.note(RosterNote::Joined(epoch, session));
         }
     }
 
@@ -137,11 +140,17 @@ impl Dispatcher {
         None
     }
 
-    /// The log has these sessions on the roster: what they have asked for meanwhile is looked at.
-    pub(super) fn note_enlisted(&mut self, sessions: &[SessionId], now: At) {
+    /// The log has these sessions on the roster, as was asked for under a leadership: what they have asked for meanwhile is looked at.
+    pub(super) fn note_enlisted(&mut self, epoch: Epoch, sessions: &[SessionId], now: At) {
+        let is_of_this = self.leads_under(epoch);
         for session in sessions {
-            if !self.sessions.enlist(*session) {
-                // It is gone meanwhile.
+            let is_meant = match is_of_this {
+                true => self.sessions.enlist(*session),
+                // It may be on its way there anew, and off the roster in between.
+                false => self.sessions.may_be_enlisted(*session) || self.hold.awaits(*session),
+            };
+            if !is_meant {
+                // It is gone meanwhile, or was there for a leadership that is over.
                 self.enlisting.note(RosterNote::Left(*session));
             }
         }
