@@ -11,6 +11,7 @@ pub mod complete;
 mod complete_tasks;
 pub mod explain;
 mod lane_change;
+mod lane_dead;
 mod lane_keys;
 mod lane_look;
 mod lane_redrive;
