@@ -192,3 +192,59 @@ impl Dispatcher {
         drop(reply.send(Expected { leases_until, reached }));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Event, SessionTimes, ToSession};
+    use super::*;
+    use crate::clock::Clock;
+    use windlass_core::batch::roster::Roster;
+    use windlass_core::batch::state::Unsettled;
+    use windlass_core::batch::submissions::Traits;
+    use windlass_core::ids::SubmissionId;
+
+    const NOW: At = At::from_ms(1 << 40);
+
+    fn lead(dispatcher: &mut Dispatcher, epoch: u32) {
+        let unsettled = Unsettled {
+            submission: SubmissionId::from_u64(1).expect("it is an id"),
+            round: 0,
+            ranges: vec![std::ops::Range { start: 0, end: 9 }],
+            delayed: Vec::new(),
+            traits: Traits::default(),
+        };
+        let reserver = Box::new(Reserver::new(Epoch(epoch), [0; 16], 0, [unsettled].into_iter()));
+        dispatcher.handle(Event::Led { at: NOW, reserver, roster: Roster::default() }, NOW);
+    }
+
+    #[test]
+    fn a_session_that_was_put_on_the_roster_for_a_leadership_that_is_over_gets_nothing_by_that() {
+        let times = SessionTimes { heartbeat_ms: 1_000, grace_ms: 1_000 };
+        let (lost, _lost) = mpsc::unbounded_channel();
+        let (errands, _errands) = mpsc::unbounded_channel();
+        let (roster, mut notes) = mpsc::unbounded_channel();
+        let mut noted = || {
+            std::iter::from_fn(|| notes.try_recv().ok()).map(|note| format!("{note:?}")).collect::<Vec<_>>()
+        };
+        let mut dispatcher = Dispatcher::new(Clock::start(), times, lost, roster, errands);
+        lead(&mut dispatcher, 1);
+        let (out, mut words) = mpsc::unbounded_channel();
+        let (reply, mut connected) = oneshot::channel();
+        dispatcher.handle(Event::Connect { before: None, name: "anna".into(), out, reply }, NOW);
+        let session = connected.try_recv().expect("it is connected").session;
+        let strategy = "MaxSimultaneous(company, 2, OldestFirst)".parse::<Strategy>().expect("it is one");
+        let ask = Ask { max: 1, strategy: strategy.into(), asker: Asker::Session { session, request: 7 } };
+        assert!(dispatcher.reserve(ask, NOW).is_none(), "it has to be on the roster first");
+        assert_eq!(noted(), [format!("Joined(Epoch(1), {session:?})")]);
+
+        // Word of that comes when another leadership has begun.
+        lead(&mut dispatcher, 2);
+        dispatcher.handle(Event::Enlisted(Epoch(1), vec![session]), NOW);
+        assert_eq!(noted(), [format!("Left({session:?})"), format!("Joined(Epoch(2), {session:?})")]);
+        dispatcher.handle(Event::Enlisted(Epoch(1), vec![session]), NOW);
+        assert!(noted().is_empty() && words.try_recv().is_err(), "it may be off the roster just now");
+        dispatcher.handle(Event::Enlisted(Epoch(2), vec![session]), NOW);
+        dispatcher.run_once();
+        assert!(matches!(words.try_recv(), Ok(ToSession::Work { request: 7, .. })), "it is there");
+    }
+}
