@@ -5,9 +5,10 @@
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use std::time::Duration;
-use windlass_client::frames::{ClientFrame, DoneChunk, ServerFrame, Verdict, WorkOf};
+use windlass_client::frames::{ClientFrame, DoneChunk, ServerFrame, TaskToAdd, Verdict, WorkOf};
 use windlass_client::{Client, ConsumeSocket, Output};
 use windlass_tests::here::{Here, attempt_with};
+use windlass_tests::lanes::create;
 
 const LIMITED: &str = "\"MaxSimultaneous(company, 2, OldestFirst)\"";
 
@@ -27,6 +28,12 @@ async fn work(socket: &mut ConsumeSocket) -> Vec<WorkOf> {
         Some(ServerFrame::Work { work, .. }) => work,
         other => panic!("work was expected, not {other:?}"),
     }
+}
+
+/// Asks for what nobody gets, which is what a consumer does that has nothing to do.
+async fn wait_for_nothing(socket: &mut ConsumeSocket) {
+    ask(socket, 1, "\"SelectOnly(mode=nothing, Random)\"").await;
+    gets_nothing(socket).await;
 }
 
 /// Nothing comes as long as a heartbeat takes to go there and back.
@@ -101,15 +108,18 @@ async fn a_limit_in_percent_follows_the_consumers_that_are_connected() {
     server.submit(json!({"chunks": 100, "metadata": {"company": 7}})).await;
     let half = "\"MaxSimultaneous(company, 50%, OldestFirst)\"";
     let (mut anna, _) = connect(&server, None).await;
-    let (bert, _) = connect(&server, None).await;
+    let (mut bert, _) = connect(&server, None).await;
+    wait_for_nothing(&mut bert).await;
     ask(&mut anna, 9, half).await;
     let first = work(&mut anna).await.remove(0);
     assert_eq!(first.chunks.len(), 1, "half of two");
     ask(&mut anna, 9, half).await;
     gets_nothing(&mut anna).await;
 
-    let (carl, _) = connect(&server, None).await;
-    let (dora, _) = connect(&server, None).await;
+    let (mut carl, _) = connect(&server, None).await;
+    let (mut dora, _) = connect(&server, None).await;
+    wait_for_nothing(&mut carl).await;
+    wait_for_nothing(&mut dora).await;
     assert_eq!(work(&mut anna).await[0].chunks.len(), 1, "half of four: one more");
     drop((bert, carl, dora));
     let alone = async {
@@ -121,6 +131,40 @@ async fn a_limit_in_percent_follows_the_consumers_that_are_connected() {
     ask(&mut anna, 9, half).await;
     assert_eq!(settle(&mut anna, completion(&first, 0)).await, [Verdict::Accepted]);
     gets_nothing(&mut anna).await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_connection_that_only_adds_tasks_is_no_consumer_until_it_asks_for_work() {
+    let server = Here::start(|_| {}).await;
+    create(&server, "jobs").await;
+    server.submit(json!({"chunks": 100, "metadata": {"company": 7}})).await;
+    let client = Client::new(&server.url("")).unwrap();
+    let half = "\"MaxSimultaneous(company, 50%, OldestFirst)\"";
+    let mut producers = Vec::new();
+    for _ in 0..5 {
+        let (mut producer, _) = ConsumeSocket::connect(&client, "producer", None).await.unwrap();
+        let tasks = vec![TaskToAdd::default()];
+        let add = ClientFrame::Add { request: 1, lane: "jobs".into(), tasks, idempotency_key: None };
+        producer.send(&add).await.unwrap();
+        assert!(matches!(producer.receive().await.unwrap(), Some(ServerFrame::Added { .. })));
+        producers.push(producer);
+    }
+    let (mut anna, _) = connect(&server, None).await;
+    ask(&mut anna, 9, half).await;
+    assert_eq!(work(&mut anna).await[0].chunks.len(), 1, "half of one, and not of six");
+    let seen = server.get("/v1/overview").await.json["consumers"].clone();
+    assert_eq!((&seen["connected"], &seen["busiest"].as_array().unwrap().len()), (&json!(1), &1), "{seen}");
+    assert_eq!((&seen["more"], &server.get("/v1/status").await.json["consumers"]), (&json!(0), &json!(1)));
+    assert!(server.get("/metrics").await.text.contains("\nwindlass_consumers 1\n"));
+
+    // Who asks for work counts, whatever it did before.
+    ask(&mut anna, 9, half).await;
+    gets_nothing(&mut anna).await;
+    for producer in producers.iter_mut().take(3) {
+        wait_for_nothing(producer).await;
+    }
+    assert_eq!(work(&mut anna).await[0].chunks.len(), 1, "half of four");
     server.stop().await;
 }
 

@@ -116,6 +116,76 @@ async fn a_change_of_a_lane_of_which_a_part_is_refused_changes_nothing() {
 }
 
 #[tokio::test]
+async fn a_limit_that_is_refused_leaves_a_lane_with_tasks_as_it_was_without_an_order_of_keys() {
+    let server = Here::start(|_| {}).await;
+    create(&server, "jobs").await;
+    add(&server, "jobs", json!([{"key": "a"}, {"key": "b"}])).await;
+    let too_many: serde_json::Map<String, Value> =
+        (0..1_001).map(|nth| (format!("k{nth}"), json!({"in_flight": 1}))).collect();
+    for (limits, why) in [
+        (json!({"each_key": {"in_flight": 2_000_000}}), "at most 1000000"),
+        (json!({"named": too_many}), "at most 1000 keys"),
+        (json!({"each_key": {"per_second": 1, "burst": 2_000_000}}), "burst of 1 to 1000000"),
+        (json!({"each_key": {"in_flight": 1}, "named": {"x".repeat(65): {}}}), "at most 64 bytes"),
+        (json!({"each_key": {"in_flight": 1}, "named": {"acme/bob/": {}}}), "for its user"),
+    ] {
+        let refused = server.patch("/v1/lanes/jobs", json!({"limits": limits})).await;
+        assert_eq!((refused.status, &refused.json["code"]), (422, &json!("invalid_request")));
+        assert!(refused.text.contains(why), "{}", refused.text);
+        let shown = server.get("/v1/lanes/jobs").await.json;
+        assert_eq!(
+            (&shown["limits"], &shown["key_order"]),
+            (&json!({}), &json!({"state": "absent"})),
+            "{why}: nothing of it has happened"
+        );
+    }
+    // One that makes room for another is taken.
+    let full: serde_json::Map<String, Value> = too_many.into_iter().take(1_000).collect();
+    assert_eq!(server.patch("/v1/lanes/jobs", json!({"limits": {"named": full}})).await.status, 200);
+    let more = json!({"limits": {"named": {"bob": {"in_flight": 1}}}});
+    assert_eq!(server.patch("/v1/lanes/jobs", more).await.status, 422);
+    let (gone, _) = full.into_iter().next().unwrap();
+    let instead = json!({"limits": {"named": {"bob": {"in_flight": 1}, gone: null}}});
+    assert_eq!(server.patch("/v1/lanes/jobs", instead).await.status, 200);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn far_too_many_tasks_or_keys_are_refused_with_what_to_do() {
+    let server = Here::start(|_| {}).await;
+    create(&server, "jobs").await;
+    add(&server, "jobs", json!([{"key": "a"}])).await;
+    for count in [1_001, 200_000] {
+        let tasks = vec![json!({}); count];
+        let refused = server.post("/v1/lanes/jobs/tasks", json!({"tasks": tasks})).await;
+        assert_eq!((refused.status, &refused.json["code"]), (422, &json!("invalid_request")));
+        assert!(refused.text.contains("add at most 1000 tasks at a time"), "{}", refused.text);
+
+        let mut socket = connect(&server).await;
+        socket.send(&add_frame(7, vec![TaskToAdd::default(); count])).await.unwrap();
+        let answer = socket.receive().await.unwrap();
+        let Some(ServerFrame::Refused { request: 7, code, detail, .. }) = answer else {
+            panic!("{answer:?}")
+        };
+        assert_eq!(code, "invalid_request");
+        assert!(detail.contains("add at most 1000 tasks at a time"), "{detail}");
+
+        let keys: Vec<String> = (0..count).map(|nth| format!("k{nth}")).collect();
+        let refused = server.post("/v1/lanes/jobs/relevel", json!({"keys": keys})).await;
+        assert_eq!((refused.status, &refused.json["code"]), (422, &json!("invalid_request")));
+        assert!(refused.text.contains("`keys` names at most 1000 keys"), "{}", refused.text);
+    }
+    let long = server.post("/v1/lanes/jobs/relevel", json!({"keys": ["k".repeat(65)]})).await;
+    assert!(long.status == 422 && long.text.contains("a key has at most 64 bytes"), "{}", long.text);
+    for cursor in [format!("0:{}", "k".repeat(65)), "0:acme/".into(), "10:a".into(), "a".into()] {
+        let lost = server.post("/v1/lanes/jobs/relevel", json!({"cursor": cursor})).await;
+        assert!(lost.status == 422 && lost.text.contains("`cursor` is the `next`"), "{}", lost.text);
+    }
+    assert_eq!(server.get("/v1/lanes/jobs").await.json["added"], 1);
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn bytes_in_a_path_that_are_no_text_are_a_problem_at_every_path() {
     let server = Here::start(|_| {}).await;
     let document = server.get("/v1/openapi.json").await.json;
@@ -225,7 +295,36 @@ async fn groups_of_dead_tasks_that_are_not_shown_are_counted_apart_from_tasks_th
     let dead = server.get("/v1/lanes/jobs/dead").await.json;
     assert_eq!((&dead["looked_at"], &dead["has_more"]), (&json!(103), &json!(false)), "all were looked at");
     assert_eq!((dead["groups"].as_array().unwrap().len(), &dead["groups_left_out"]), (100, &json!(1)));
+    assert_eq!(dead["tasks_left_out"], 1);
     assert_eq!(dead["groups"][0]["tasks"], 3);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_reason_is_found_among_dead_tasks_however_many_died_before() {
+    let server = Here::start(|_| {}).await;
+    create(&server, "jobs").await;
+    for nth in 0..5 {
+        add(&server, "jobs", json!(vec![json!({"attempts_max": 1}); 1_000])).await;
+        let mut left = 1_000;
+        while left > 0 {
+            let out = reserve(&server, "Lane(jobs)", left).await;
+            left -= out.len() as u64;
+            let failed = out.iter().map(|task| {
+                let mut attempt = attempt_of(task);
+                attempt["reason"] = json!(if nth < 4 { "early" } else { "late" });
+                attempt
+            });
+            let answer = server.post("/v1/fail", json!({"chunks": failed.collect::<Vec<_>>()})).await;
+            assert_eq!(answer.status, 200, "{}", answer.text);
+        }
+    }
+    let dead = server.get("/v1/lanes/jobs/dead").await.json;
+    let groups: Vec<(&Value, &Value)> =
+        dead["groups"].as_array().unwrap().iter().map(|it| (&it["reason"], &it["tasks"])).collect();
+    assert_eq!(groups, [(&json!("early"), &json!(4_000)), (&json!("late"), &json!(1_000))]);
+    assert_eq!((&dead["looked_at"], &dead["has_more"]), (&json!(5_000), &json!(false)));
+    assert_eq!((&dead["groups_left_out"], &dead["tasks_left_out"]), (&json!(0), &json!(0)));
     server.stop().await;
 }
 

@@ -333,6 +333,78 @@ async fn a_task_that_waits_for_a_lease_of_its_key_knows_when_that_is_over_at_the
 }
 
 #[tokio::test]
+async fn a_limit_below_what_is_out_says_how_many_are_out_and_when_there_is_room_for_one() {
+    let server = Here::start(|_| {}).await;
+    create(&server, "emails").await;
+    change(&server, "emails", json!({"limits": {"each_key": {"in_flight": 9}}})).await;
+    let ids = add(&server, "emails", tasks_of("bob", 6)).await;
+    let before = SystemTime::now();
+    let mut held = Vec::new();
+    for minutes in 1..=5 {
+        let body = json!({"max": 1, "strategy": "Lane(emails)", "lease_ms": minutes * 60_000});
+        held.extend(server.post("/v1/reserve", body).await.json["reservations"].as_array().unwrap().clone());
+    }
+    change(&server, "emails", json!({"limits": {"named": {"bob": {"in_flight": 2}}}})).await;
+    let minutes_until =
+        |block: &Value| time_of(&block["free_at"]).duration_since(before).unwrap().as_secs_f64() / 60.0;
+    let explained = explain(&server, "emails", &ids[5]).await;
+    let why = "5 of \"bob\" are with consumers, more than the 2 that may be: 4 have to come back before there is room";
+    assert_eq!((&explained["why"], &explained["blocked_by"][0]["why"]), (&json!(why), &json!(why)));
+    let minutes = minutes_until(&explained["blocked_by"][0]);
+    assert!((4.0..4.5).contains(&minutes), "with the end of the fourth lease: {explained}");
+    // A look at the lane says the same of each key that is shown.
+    for path in ["/v1/lanes/emails", "/v1/lanes/emails?key=bob"] {
+        let shown = server.get(path).await.json["busiest"][0]["blocked_by"].clone();
+        assert_eq!(shown, explained["blocked_by"], "{path}");
+    }
+    complete(&server, &held[..3]).await;
+    let explained = explain(&server, "emails", &ids[5]).await;
+    let why = "2 of \"bob\" are with consumers, as many as may be; one that comes back makes room";
+    assert_eq!(explained["why"], why);
+    assert!(
+        (4.0..4.5).contains(&minutes_until(&explained["blocked_by"][0])),
+        "the first of two: {explained}"
+    );
+    complete(&server, &held[3..4]).await;
+    assert_eq!(payloads(&reserve(&server, "Lane(emails)", 5).await), ["bob5"]);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_share_is_one_of_what_its_priority_got_as_what_a_key_is_entitled_to_is() {
+    let server = Here::start(|_| {}).await;
+    create(&server, "emails").await;
+    add(&server, "emails", tasks_of("a", 30)).await;
+    add(&server, "emails", tasks_of("b", 30)).await;
+    let high: Value = (0..40).map(|_| json!({"key": "b", "priority": 3, "payload": ""})).collect();
+    add(&server, "emails", high).await;
+    let mut held = reserve_so_many(&server, 60).await;
+    let busiest = server.get("/v1/lanes/emails").await.json["busiest"].clone();
+    let busiest = busiest.as_array().unwrap();
+    for (key, priority, entitled, share) in [("a", 0, 0.5, 0.5), ("b", 0, 0.5, 0.5), ("b", 3, 1.0, 1.0)] {
+        let it = busiest.iter().find(|it| it["key"] == key && it["priority"] == priority).unwrap();
+        let near = |of: &Value, to: f64| (of.as_f64().unwrap() - to).abs() < 0.01;
+        assert!(near(&it["entitled"], entitled) && near(&it["shares"]["minutes_1"], share), "{it}");
+    }
+    // What has nothing left in a priority is shown with what it got there.
+    held.extend(reserve_so_many(&server, 40).await);
+    complete(&server, &held).await;
+    until(&server, "emails", |lane| lane["done"] == 100).await;
+    change(&server, "emails", json!({"weights": {"b": 5, "c": 5}})).await;
+    for (key, weight, priorities) in [("b", 5.0, &[3, 0][..]), ("c", 5.0, &[0]), ("d", 1.0, &[0])] {
+        let shown = server.get(&format!("/v1/lanes/emails?key={key}")).await.json["busiest"].clone();
+        let shown = shown.as_array().unwrap();
+        assert!(shown.iter().all(|it| it["waiting"] == 0 && it["weight"] == weight), "{shown:?}");
+        let seen: Vec<&Value> = shown.iter().map(|it| &it["priority"]).collect();
+        assert_eq!(
+            seen,
+            priorities.iter().map(|it| json!(it)).collect::<Vec<_>>().iter().collect::<Vec<_>>()
+        );
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn what_is_said_of_a_lane_with_very_many_tenants_leaves_none_of_them_out() {
     const TENANTS: u64 = 70_000;
     let server = Here::start(|_| {}).await;

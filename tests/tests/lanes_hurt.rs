@@ -300,6 +300,41 @@ async fn complete(client: &Client, it: ReservationInfo) {
     assert_eq!(settled.chunks, [ChunkVerdict::Accepted]);
 }
 
+/// When the clock is set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Set {
+    WhileItRuns,
+    /// The server sees it, and the next one finds it so.
+    AndThenItStops,
+    /// The next server finds another time on the wall than the one before has ever seen.
+    WhileItIsDown,
+}
+
+/// The clock is set to so many hours off; gives the server that runs then.
+async fn set_clock(
+    mut server: Served,
+    hurt: &Hurt,
+    (data, port): (&std::path::Path, u16),
+    hours: i64,
+    set: Set,
+) -> Served {
+    match set {
+        Set::WhileItRuns => {
+            hurt.set_clock(hours * 3_600);
+            return server;
+        }
+        Set::AndThenItStops => {
+            hurt.set_clock(hours * 3_600);
+            assert!(server.stop().success());
+        }
+        Set::WhileItIsDown => {
+            assert!(server.stop().success());
+            hurt.set_clock(hours * 3_600);
+        }
+    }
+    Served::try_start(hurt.serve_command(data, port), port).await.unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clock_that_is_set_by_an_hour_neither_ends_leases_nor_holds_up_delayed_tasks() {
     let (data, tools, port) = (TempDir::new().unwrap(), TempDir::new().unwrap(), free_port());
@@ -308,20 +343,18 @@ async fn a_clock_that_is_set_by_an_hour_neither_ends_leases_nor_holds_up_delayed
     let mut server = Served::try_start(hurt.serve_command(data.path(), port), port).await.unwrap();
     client.create_lane(LANE).await.unwrap();
     let mut last = String::new();
-    for (nth, hours) in [1, -1, 0, -1, 1].into_iter().enumerate() {
+    let steps =
+        [(1, Set::WhileItRuns), (-1, Set::AndThenItStops), (0, Set::WhileItRuns), (-1, Set::AndThenItStops)];
+    let down = [0, 1, 0, -1, 1, 0].map(|hours| (hours, Set::WhileItIsDown));
+    for (hours, set) in steps.into_iter().chain(down) {
         let delayed = TaskRequest { delay_ms: Some(500), ..TaskRequest::default() };
         let ids = client.add_tasks(LANE, vec![TaskRequest::default(), delayed]).await.unwrap();
         let held = reserve(&client, 0).await;
         assert_eq!(held.submission, ids[0], "what is delayed has to wait");
-        hurt.set_clock(hours * 3_600);
-        if nth % 2 == 1 {
-            // The next server finds another time on the wall than the one before.
-            assert!(server.stop().success());
-            server = Served::try_start(hurt.serve_command(data.path(), port), port).await.unwrap();
-        }
+        server = set_clock(server, &hurt, (data.path(), port), hours, set).await;
         // Whoever holds a task can report it, and what was delayed comes soon: time passes at half its pace at least.
         let came = reserve(&client, 20_000).await;
-        let again = if nth % 2 == 1 { reserve(&client, 20_000).await } else { held.clone() };
+        let again = if set == Set::WhileItRuns { held.clone() } else { reserve(&client, 20_000).await };
         let both: BTreeSet<SubmissionId> = [came.submission, again.submission].into();
         assert_eq!(both, ids.iter().copied().collect());
         for attempt in [came, again] {
@@ -353,13 +386,12 @@ async fn a_clock_that_is_set_by_an_hour_lets_a_rate_neither_give_more_nor_stand_
     client.change_lane(LANE, &change).await.unwrap();
     client.add_tasks(LANE, vec![TaskRequest::default(); 100]).await.unwrap();
     let mut came = 0;
-    for (nth, hours) in [1, -1, 0, -1, 1].into_iter().enumerate() {
+    let steps =
+        [(1, Set::WhileItRuns), (-1, Set::AndThenItStops), (0, Set::WhileItRuns), (-1, Set::AndThenItStops)];
+    let down = [0, 1, -1, 0].map(|hours| (hours, Set::WhileItIsDown));
+    for (hours, set) in steps.into_iter().chain(down) {
         complete(&client, reserve(&client, 20_000).await).await;
-        hurt.set_clock(hours * 3_600);
-        if nth % 2 == 1 {
-            assert!(server.stop().success());
-            server = Served::try_start(hurt.serve_command(data.path(), port), port).await.unwrap();
-        }
+        server = set_clock(server, &hurt, (data.path(), port), hours, set).await;
         let began = Instant::now();
         for handed_out in 1..=6_u32 {
             // Each is a fifth of a second away.

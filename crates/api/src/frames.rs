@@ -4,6 +4,7 @@
 //! shows the bytes. A consumer opens with `Hello`, gets `Welcome`, then sends requests, each with a number of its own
 //! choosing, and does not wait for one answer before it sends the next. A reserve is answered when there is work.
 
+use crate::bounded;
 use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
 use windlass_core::batch::submissions::Metadata;
@@ -11,6 +12,7 @@ use windlass_core::batch::tokens::AttemptToken;
 use windlass_core::branches::outputs::OutputEntry;
 use windlass_core::entry::Output;
 use windlass_core::ids::{Attempt, ChunkIndex, Epoch, SubmissionId};
+use windlass_core::limits::TASKS_PER_ADD_MAX;
 
 /// The version of this protocol that this build speaks.
 pub const PROTOCOL_VERSION: u16 = 1;
@@ -123,8 +125,9 @@ pub enum ClientFrame {
         /// The lane.
         #[n(1)]
         lane: String,
-        /// The tasks, in order.
+        /// The tasks, in order. Of more than may be added at a time not all are kept.
         #[n(2)]
+        #[cbor(decode_with = "bounded::from_cbor::<_, _, TASKS_PER_ADD_MAX>")]
         tasks: Vec<TaskToAdd>,
         /// The same key within a day adds the same tasks.
         #[n(3)]
@@ -453,6 +456,19 @@ mod tests {
         let documented =
             b"\x82\x09\x82\x06\x81\x84\x1b\x05\x48\x23\xee\x70\x80\x00\x00\x01\x1b\x40\0\0\0\0\0\0\0\x07";
         assert_eq!(bytes, documented);
+    }
+
+    #[test]
+    fn of_far_too_many_tasks_in_a_frame_no_more_are_kept_than_show_that() {
+        let frame = |count: usize| ClientFrame::Add {
+            request: 1,
+            lane: "emails".into(),
+            tasks: vec![TaskToAdd::default(); count],
+            idempotency_key: Some("k".into()),
+        };
+        let decoded = |count| decode::<ClientFrame>(&encode(&frame(count))).unwrap();
+        assert_eq!(decoded(TASKS_PER_ADD_MAX), frame(TASKS_PER_ADD_MAX));
+        assert_eq!(decoded(200_000), frame(TASKS_PER_ADD_MAX + 1));
     }
 
     #[test]

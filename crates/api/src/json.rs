@@ -551,7 +551,7 @@ pub struct StatusInfo {
     /// Tasks that have failed for good.
     #[serde(default)]
     pub tasks_dead: u64,
-    /// Sessions of consumers.
+    /// Consumers that are connected: sessions that have asked for work, or said what they still work on.
     pub consumers: usize,
     /// Reserve requests that wait for work.
     pub waiting: usize,

@@ -1,12 +1,14 @@
 //! The HTTP interface's bodies of lanes: fair queues of single tasks.
 
 use crate::blob::Blob;
+use crate::bounded;
 use crate::numbers;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::openapi::schema::{Object, ObjectBuilder, OneOfBuilder, Ref, Schema, SchemaType, Type};
 use utoipa::{IntoParams, ToSchema};
 use windlass_core::ids::SubmissionId;
+use windlass_core::limits::{LANE_WEIGHTS_MAX, TASKS_PER_ADD_MAX};
 
 /// A lane.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -86,15 +88,16 @@ pub enum KeyOrderInfo {
 pub struct LaneKeyDetails {
     /// The key; a tenant's name ends with a slash.
     pub key: String,
-    /// The priority of its tasks that wait.
+    /// The priority of its tasks, which may be different in another one.
     pub priority: u8,
     /// Its tasks that wait for a consumer or are with one.
     pub waiting: u64,
-    /// Its weight, as its last task was charged.
+    /// Its weight, as its last task was charged; that of its name if it has one and nothing waits.
     pub weight: f64,
-    /// What it is entitled to, of 1, of what its priority gets, among the keys that have tasks there.
+    /// What it is entitled to, of 1, of what its priority gets: its weight among those of all keys that have tasks there. Those at their
+    /// limits count, too; what they leave, the others get.
     pub entitled: f64,
-    /// What it got of all that the lane handed out, of 1.
+    /// What it got of all that its priority handed out, of 1.
     pub shares: LaneShares,
     /// What keeps its tasks from being handed out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -120,8 +123,8 @@ pub struct LaneBlockInfo {
     pub name: Option<String>,
     /// What it is, as a sentence.
     pub why: String,
-    /// When it is over, if that is a question of time (RFC 3339, UTC). If as many tasks are with consumers as may be, when the first lease on
-    /// one of them ends, if there is one that is not extended: then it makes room at the latest.
+    /// When it is over, if that is a question of time (RFC 3339, UTC). If as many tasks are with consumers as may be, or more, when as many
+    /// leases on them have ended as make room, if there are so many and none is extended: that is the latest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub free_at: Option<String>,
 }
@@ -221,8 +224,12 @@ fn said<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RelevelRequest {
-    /// Only these keys; all that have a weight by their name if nothing is said.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// Only these keys, up to 1,000; all that have a weight by their name if nothing is said.
+    #[serde(
+        default,
+        deserialize_with = "bounded::from_json::<_, _, LANE_WEIGHTS_MAX>",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub keys: Vec<String>,
     /// Where to go on: the `next` of the answer before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -322,7 +329,8 @@ pub struct LaneQuery {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AddTasksRequest {
-    /// The tasks, in order.
+    /// The tasks, in order; up to 1,000.
+    #[serde(deserialize_with = "bounded::from_json::<_, _, TASKS_PER_ADD_MAX>")]
     pub tasks: Vec<TaskRequest>,
 }
 
@@ -378,13 +386,16 @@ pub struct AddTasksResponse {
 pub struct DeadTasks {
     /// The largest group first.
     pub groups: Vec<DeadGroup>,
-    /// How many tasks were looked at.
+    /// How many tasks were looked at: all, up to a million.
     pub looked_at: u64,
     /// Whether there are more tasks, which were not looked at.
     pub has_more: bool,
-    /// Groups of those that were looked at which are not shown: the smallest ones.
+    /// Groups of those that were looked at which are not shown: the smallest ones. If there are more than 10,000, some are counted twice.
     #[serde(default)]
     pub groups_left_out: u64,
+    /// Tasks that were looked at and are in none of the groups that are shown.
+    #[serde(default)]
+    pub tasks_left_out: u64,
 }
 
 /// Dead tasks with the same reason.
@@ -392,7 +403,7 @@ pub struct DeadTasks {
 pub struct DeadGroup {
     /// What their last attempts said.
     pub reason: String,
-    /// How many they are.
+    /// How many they are, at least: of more than 10,000 different reasons rare ones are forgotten now and then, and counted anew.
     pub tasks: u64,
     /// Some of them, the oldest first.
     #[schema(value_type = Vec<String>)]

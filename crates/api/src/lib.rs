@@ -5,6 +5,7 @@
 //! bytes look in JSON.
 
 pub mod blob;
+mod bounded;
 pub mod branches;
 pub mod changes;
 pub mod explain;

@@ -78,7 +78,7 @@ pub struct TotalsInfo {
 /// The consumers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ConsumersInfo {
-    /// How many are connected.
+    /// How many are connected. Who only adds tasks is none.
     pub connected: u64,
     /// Reserve requests that wait for work.
     pub waiting: u64,

@@ -251,7 +251,7 @@ pub const LANE_FLOW_TASKS_MAX: usize = LANE_FLOWS_LOADED_MAX * LANE_FLOW_BUFFER_
 /// Tenants and keys whose next tasks are read while one is waited for.
 pub const LANE_FLOWS_READ_AHEAD: usize = 64;
 
-/// Leases that are looked at for the first one on a task of a lane or key: about a millisecond.
+/// Leases that are looked at for the first ones on tasks of a lane and of keys: about a millisecond.
 pub const LEASES_LOOKED_AT_MAX: usize = 4_096;
 
 /// Flows that are next in line and looked at for the oldest task that is next: a tenth of a millisecond, however many there are.

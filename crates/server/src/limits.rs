@@ -1,6 +1,7 @@
 //! The doors' own maximums and times, with their reasons. The machine's are in `windlass_core::limits`.
 
 use std::time::Duration;
+use windlass_core::limits::LANE_WEIGHTS_MAX;
 
 /// A JSON body holds at most a report of 16,384 chunks of about 120 bytes each, and some room.
 pub const JSON_BODY_BYTES_MAX: usize = 4 * 1_024 * 1_024;
@@ -135,8 +136,20 @@ pub const RELEVEL_STEPS_PER_REQUEST: usize = 20;
 /// Steps of a redrive in one request, each with a write of its own: up to twenty thousand tasks, within a second or so.
 pub const REDRIVE_STEPS_PER_REQUEST: usize = 20;
 
-/// Dead tasks that are looked at for their reasons: a few milliseconds under the machine's lock.
-pub const DEAD_LOOKED_AT_MAX: usize = 4_000;
+/// Keys that one relevel names: only those with a weight by their name can be meant, and a lane has no more of these.
+pub const RELEVEL_KEYS_MAX: usize = LANE_WEIGHTS_MAX;
+
+/// Dead tasks that are looked at for their reasons in one go: a few milliseconds under the machine's lock.
+pub const DEAD_LOOKED_AT_ONCE: usize = 4_000;
+
+/// Dead tasks that are looked at for their reasons in all: a second or so, in which nobody else waits.
+pub const DEAD_LOOKED_AT_MAX: usize = 1_000_000;
+
+/// Different reasons that are counted at a time: ten megabytes, if each is as long as it may be. With more, most are forgotten,
+pub const DEAD_GROUPS_COUNTED_MAX: usize = 10_000;
+
+/// but for so many of the most frequent ones: one that is not rare is among them.
+pub const DEAD_GROUPS_KEPT: usize = 1_000;
 
 /// Reasons that are shown: enough to see what is wrong.
 pub const DEAD_GROUPS_MAX: usize = 100;

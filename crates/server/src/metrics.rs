@@ -61,7 +61,7 @@ fn describe() {
         "windlass_lane_worst_lag_strides",
         "How late a task of the lane was handed out at worst since this leader began, in strides of its key."
     );
-    describe_gauge!("windlass_consumers", "Sessions of consumers.");
+    describe_gauge!("windlass_consumers", "Consumers that are connected; who only adds tasks is none.");
     describe_gauge!("windlass_reserves_waiting", "Reserve requests that wait for work.");
     describe_gauge!("windlass_watchers", "Those who watch submissions.");
     describe_gauge!(

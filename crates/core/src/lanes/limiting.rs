@@ -4,7 +4,7 @@
 
 use super::key_order::KeyOrder;
 use super::levels::is_tenant;
-use super::state::LanesState;
+use super::state::{Lane, LanesState};
 use crate::entry::{Applied, Refusal};
 use crate::limits::{
     LANE_BURST_MAX, LANE_IN_FLIGHT_MAX, LANE_KEY_BYTES_MAX, LANE_LIMITS_MAX, LANE_RATE_MILLI_MAX,
@@ -167,38 +167,42 @@ pub struct LimitLane {
     pub set: Vec<SetLimit>,
 }
 
+impl LimitLane {
+    /// Why the lane does not take them as it is now, as a sentence that says what to do.
+    pub fn problem(&self, lane: &Lane) -> Option<String> {
+        let named = &lane.row().limits.named;
+        // Of one that is named twice the last one counts.
+        let mut names: BTreeMap<&str, bool> = BTreeMap::new();
+        for SetLimit { scope, limit } in &self.set {
+            if let Some(problem) = limit.and_then(|limit| limit.problem()) {
+                return Some(problem);
+            }
+            let Scope::Named(name) = scope else { continue };
+            if name.len() > LANE_KEY_BYTES_MAX {
+                return Some(format!("a key has at most {LANE_KEY_BYTES_MAX} bytes"));
+            }
+            names.insert(name, limit.is_some());
+        }
+        let of_others = named.keys().filter(|name| !names.contains_key(name.as_str())).count();
+        let count = of_others + names.values().filter(|is_limited| **is_limited).count();
+        (count > LANE_LIMITS_MAX).then(|| {
+            format!(
+                "at most {LANE_LIMITS_MAX} keys of a lane have a limit of their own; set one for each key instead"
+            )
+        })
+    }
+}
+
 /// Applies it.
 pub(crate) fn limit_lane(state: &mut LanesState, tables: &mut dyn Tables, it: LimitLane) -> Applied {
     let Some(lane) = state.by_name(&it.lane) else {
         return Applied::refused(Refusal::LaneUnknown { lane: it.lane });
     };
-    let malformed = |problem: String| Applied::refused(Refusal::Malformed { problem });
+    if let Some(problem) = it.problem(lane) {
+        return Applied::refused(Refusal::Malformed { problem });
+    }
     let mut row = lane.row().clone();
-    let needs_key_order = it.set.iter().any(SetLimit::is_of_keys);
-    for SetLimit { scope, limit } in it.set {
-        if let Some(problem) = limit.and_then(|limit| limit.problem()) {
-            return malformed(problem);
-        }
-        let limits = &mut row.limits;
-        match scope {
-            Scope::Lane => limits.lane = limit.unwrap_or_default(),
-            Scope::EachKey => limits.each_key = limit.unwrap_or_default(),
-            Scope::EachTenant => limits.each_tenant = limit.unwrap_or_default(),
-            Scope::Named(name) if name.len() > LANE_KEY_BYTES_MAX => {
-                return malformed(format!("a key has at most {LANE_KEY_BYTES_MAX} bytes"));
-            }
-            Scope::Named(name) => match limit {
-                Some(limit) => drop(limits.named.insert(name, limit)),
-                None => drop(limits.named.remove(&name)),
-            },
-        }
-    }
-    if row.limits.named.len() > LANE_LIMITS_MAX {
-        return malformed(format!(
-            "at most {LANE_LIMITS_MAX} keys of a lane have a limit of their own; set one for each key instead"
-        ));
-    }
-    if needs_key_order && !row.key_order.is_kept() {
+    if it.set.iter().any(SetLimit::is_of_keys) && !row.key_order.is_kept() {
         if lane.waiting() > 0 {
             return Applied::refused(Refusal::KeysUnordered { lane: it.lane });
         }
@@ -206,6 +210,18 @@ pub(crate) fn limit_lane(state: &mut LanesState, tables: &mut dyn Tables, it: Li
     }
 
     // Nothing below can be refused.
+    let limits = &mut row.limits;
+    for SetLimit { scope, limit } in it.set {
+        match scope {
+            Scope::Lane => limits.lane = limit.unwrap_or_default(),
+            Scope::EachKey => limits.each_key = limit.unwrap_or_default(),
+            Scope::EachTenant => limits.each_tenant = limit.unwrap_or_default(),
+            Scope::Named(name) => match limit {
+                Some(limit) => drop(limits.named.insert(name, limit)),
+                None => drop(limits.named.remove(&name)),
+            },
+        }
+    }
     state.set_lane(tables, &it.lane, row)
 }
 

@@ -27,10 +27,12 @@ pub type Metered = Option<Arc<str>>;
 /// What keeps something from being handed out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Block {
-    /// So many are out, which is all that may be.
+    /// As many are out as may be, or more, if the limit was set or lowered when they were.
     InFlight {
         /// The limit.
         most: u32,
+        /// So many are out.
+        out: u32,
     },
     /// The rate is used up.
     Rate {
@@ -92,7 +94,7 @@ impl Meter {
                 return Some(Block::Held);
             }
             if self.out >= most {
-                return Some(Block::InFlight { most });
+                return Some(Block::InFlight { most, out: self.out });
             }
         }
         let free_ns = self.next_ns.saturating_sub(slack_ns(limit.rate?));
@@ -338,7 +340,7 @@ mod tests {
         let (key, now) = (Arc::from("bob"), At::from_ms(5));
         meters.take(&key, now);
         let block = meters.block(Some("bob"), now).expect("one is out");
-        assert_eq!((block, meters.block(Some("eve"), now)), (Block::InFlight { most: 1 }, None));
+        assert_eq!((block, meters.block(Some("eve"), now)), (Block::InFlight { most: 1, out: 1 }, None));
         meters.wait_for(Some(key.clone()), block);
         assert_eq!(meters.give_back(&key), [Some(key.clone())]);
         assert_eq!(meters.block(Some("bob"), now), None);

@@ -130,7 +130,7 @@ fn a_named_limit_of_nothing_stops_one_key_until_it_is_lifted() {
     leader.add_of("b", 2);
     assert_eq!(all_keys(&mut leader), ["b", "b"]);
     let blocks = leader.reserver.desk().blocks(leader.lane(), "a", leader.now);
-    assert_eq!(blocks, [(Some("a".to_owned()), Block::InFlight { most: 0 })]);
+    assert_eq!(blocks, [(Some("a".to_owned()), Block::InFlight { most: 0, out: 0 })]);
     limit(&mut leader, named("a"), None);
     assert_eq!(all_keys(&mut leader), ["a", "a"]);
 }

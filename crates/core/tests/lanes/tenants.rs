@@ -202,9 +202,9 @@ fn what_was_handed_out_lately_is_seen_as_shares() {
     leader.add_of("t/x", 400);
     shares(&mut leader, 400, false);
     let (usage, worst_lag) = leader.reserver.desk().usage(leader.lane()).unwrap();
-    let [one, five, fifteen] = usage.share_of("a", leader.now);
+    let [one, five, fifteen] = usage.share_of(0, "a", leader.now);
     assert!([one, five, fifteen].iter().all(|share| (share - 0.75).abs() < 0.01), "{one} {five} {fifteen}");
-    assert_eq!(usage.largest(1, leader.now, |_| true)[0].key.as_ref(), "a");
+    assert_eq!(usage.largest(1, leader.now, |_, _| true)[0].1.as_ref(), "a");
     assert!(worst_lag < 1.0, "nobody was late: {worst_lag}");
 }
 

@@ -112,7 +112,7 @@ pub(super) struct Conversation {
     unanswered: Unanswered,
     /// The size of the frame that is taken in.
     frame_bytes: usize,
-    /// The last of them.
+    /// Completions that are not yet on their way.
     gathered: Vec<reports::Gathered>,
     held: VecDeque<Held>,
     /// Those that are not answered, held ones among them.

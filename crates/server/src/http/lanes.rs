@@ -14,7 +14,6 @@ use windlass_api::lanes::{
     LaneQuery, RedriveRequest, RedriveResponse, RelevelRequest, RelevelResponse, TaskExplained,
 };
 use windlass_api::problem::{Problem, ProblemCode};
-use windlass_core::lanes::levels::is_tenant;
 
 /// Lists lanes by name.
 #[utoipa::path(get, path = "/v1/lanes", tag = "lanes", params(LaneListQuery), responses((status = 200, body = LanePage)))]
@@ -38,8 +37,7 @@ pub(super) async fn show(
     QueryOf(query): QueryOf<LaneQuery>,
 ) -> Answer<Json<LaneDetails>> {
     service.freshen(None).await?;
-    let shown = tokio::task::spawn_blocking(move || service.lane(&lane, &query)).await;
-    Ok(Json(shown.map_err(|error| Problem::new(ProblemCode::Internal, error.to_string()))??))
+    Ok(Json(service.look_at_lane(lane, query).await?))
 }
 
 /// Creates a lane; one that is there already stays as it is.
@@ -143,9 +141,7 @@ pub(super) async fn explain(
         return Err(Refused(Problem::new(ProblemCode::MalformedRequest, detail)));
     };
     service.freshen(None).await?;
-    let explaining = service.clone();
-    let explained = tokio::task::spawn_blocking(move || explaining.explain_task(&lane, id)).await;
-    Ok(Json(explained.map_err(|error| Problem::new(ProblemCode::Internal, error.to_string()))??))
+    Ok(Json(service.explain_task(lane, id).await?))
 }
 
 /// Gives waiting tasks of keys new levels, by the weights that the keys have by name; some at a time.
@@ -159,12 +155,6 @@ pub(super) async fn relevel(
     PathOf(lane): PathOf<String>,
     JsonBody(request): JsonBody<RelevelRequest>,
 ) -> Answer<Json<RelevelResponse>> {
-    if let Some(tenant) = request.keys.iter().find(|key| is_tenant(key)) {
-        let detail = format!(
-            "the weight of a tenant, such as {tenant:?}, counts at once; there is nothing to relevel"
-        );
-        return Err(Refused(Problem::new(ProblemCode::InvalidRequest, detail)));
-    }
     service.freshen(None).await?;
     Ok(Json(service.relevel(&lane, request).await?))
 }
@@ -179,7 +169,7 @@ pub(super) async fn dead(
     PathOf(lane): PathOf<String>,
 ) -> Answer<Json<DeadTasks>> {
     service.freshen(None).await?;
-    Ok(Json(service.dead_tasks(&lane)?))
+    Ok(Json(service.dead_tasks(lane).await?))
 }
 
 /// Tries dead tasks again, some at a time.

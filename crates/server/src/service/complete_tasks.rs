@@ -61,6 +61,7 @@ impl Service {
             Ok(settled)
         }
     }
+
     /// The report of some tasks, with the places that the Dispatcher knows. It is kept from others for no longer than it takes to look.
     fn report_of(&self, tasks: &[TaskId]) -> (CompleteTasks, Vec<usize>) {
         let places = self.dispatcher().look_at_lanes(|desk, _| {

@@ -28,20 +28,20 @@ impl Service {
             None => Ok((key, None)),
         });
         let weights: std::collections::BTreeMap<_, _> = weights.collect::<Result<_, _>>().map_err(invalid)?;
-        let set = limits_to_set(request.limits).map_err(invalid)?;
+        let limit = LimitLane { lane: lane.clone(), set: limits_to_set(request.limits).map_err(invalid)? };
         let weigh = WeighKeys { lane: lane.clone(), weights };
-        self.check_change(&weigh, &set)?;
+        self.check_change(&weigh, &limit)?;
         // Limits first: they may have to wait, and then nothing of the request is to hold.
         let mut commands = Vec::new();
-        if set.iter().any(SetLimit::is_in_flight) {
+        if limit.set.iter().any(SetLimit::is_in_flight) {
             // It may take several requests until the tasks are in order: from when the lane is expected to be limited, it counts as such.
-            if set.iter().any(SetLimit::is_of_keys) && self.is_unordered(&lane) {
+            if limit.set.iter().any(SetLimit::is_of_keys) && self.is_unordered(&lane) {
                 self.order_keys(&lane).await?;
             }
             self.enlist_for_limit(&lane).await?;
         }
-        if !set.is_empty() {
-            commands.push(Command::LimitLane(LimitLane { lane: lane.clone(), set }));
+        if !limit.set.is_empty() {
+            commands.push(Command::LimitLane(limit));
         }
         if !weigh.weights.is_empty() {
             commands.push(Command::WeighKeys(weigh));
@@ -59,22 +59,25 @@ impl Service {
                 other => return Err(unexpected(&other)),
             }
         }
-        self.lane(&lane, &LaneQuery::default())
+        self.look_at_lane(lane, LaneQuery::default()).await
     }
 
-    /// Whether the lane takes weights and limits: what is refused is refused before any of it is proposed. What is wrong with limits
-    /// alone the first command says. The weights can still be refused after it if another request has set so many meanwhile that the
-    /// lane has as many as it may; then the limits hold, and who asks is told that the weights do not.
-    fn check_change(&self, weigh: &WeighKeys, set: &[SetLimit]) -> Result<(), Problem> {
+    /// Whether the lane takes weights and limits: what is refused is refused before any of it is proposed, and before the lane is put in
+    /// order for it. Something of it can still be refused later if another request has set so many meanwhile that the lane has as many
+    /// as it may. If those are the weights, the limits hold, and who asks is told that the weights do not.
+    fn check_change(&self, weigh: &WeighKeys, limit: &LimitLane) -> Result<(), Problem> {
         let weighed = weigh.weights.iter().filter(|(_, weight)| weight.is_some()).map(|(key, _)| key);
-        let limited = set.iter().filter(|it| it.limit.is_some()).filter_map(|it| match &it.scope {
+        let limited = limit.set.iter().filter(|it| it.limit.is_some()).filter_map(|it| match &it.scope {
             Scope::Named(name) => Some(name),
             Scope::Lane | Scope::EachKey | Scope::EachTenant => None,
         });
         if let Some(problem) = weighed.chain(limited).find_map(|name| problem_of_name(name)) {
             return Err(invalid(problem));
         }
-        let problem = self.order().read(|machine| weigh.problem(machine.lanes().by_name(&weigh.lane)?));
+        let problem = self.order().read(|machine| {
+            let lane = machine.lanes().by_name(&weigh.lane)?;
+            limit.problem(lane).or_else(|| weigh.problem(lane))
+        });
         problem.map_or(Ok(()), |problem| Err(invalid(problem)))
     }
 

@@ -1,11 +1,11 @@
 //! The keys of a lane as people see them: those with the most tasks, or one that is asked for.
 
 use super::Service;
-use super::lane_look::{Ends, blocks_of};
+use super::lane_look::blocks_of;
 use crate::limits::{LANE_KEYS_LOOKED_AT_ONCE, LANE_KEYS_SHOWN};
 use std::collections::BTreeSet;
 use windlass_api::lanes::{LaneDetails, LaneKeyDetails, LaneQuery, LaneShares};
-use windlass_core::lanes::desk::Desk;
+use windlass_core::batch::reserver::Reserver;
 use windlass_core::lanes::levels::{LaneNumber, is_tenant, tenant_of};
 use windlass_core::lanes::ranks::Rank;
 use windlass_core::lanes::shares::{KeyRow, Shares};
@@ -103,6 +103,10 @@ fn keys_named(lane: &Lane, key: &str) -> Vec<LaneKeyDetails> {
     if keys.is_empty() {
         keys.push(key_of(key, 0, &KeyRow::default(), 0.0));
     }
+    // One that has nothing goes by the weight of its name when it gets something.
+    if let Some(weight) = lane.row().weight_of(key) {
+        keys.iter_mut().filter(|it| it.waiting == 0).for_each(|it| it.weight = weight.as_f64());
+    }
     keys
 }
 
@@ -136,25 +140,35 @@ fn key_of(key: &str, priority: u8, row: &KeyRow, entitled: f64) -> LaneKeyDetail
 /// What keys got lately, and what is in their way.
 pub(super) fn add_usage(
     details: &mut LaneDetails,
-    (desk, lane): (&Desk, LaneNumber),
+    (reserver, lane): (&Reserver, LaneNumber),
     query: &LaneQuery,
     now: At,
     held_until: Option<At>,
 ) {
-    let Some((usage, worst_lag)) = desk.usage(lane) else { return };
+    let Some((usage, worst_lag)) = reserver.desk().usage(lane) else { return };
     details.worst_lag = worst_lag;
-    if query.key.is_none() {
-        let shown = query.keys.unwrap_or(LANE_KEYS_SHOWN);
-        let known: BTreeSet<String> = details.busiest.iter().map(|it| it.key.clone()).collect();
-        let room = shown.saturating_sub(details.busiest.len());
-        // Users of a tenant are seen by its name.
-        let is_meant = |key: &str| (tenant_of(key).is_none() || is_tenant(key)) && !known.contains(key);
-        let others = usage.largest(room, now, is_meant).into_iter();
-        details.busiest.extend(others.map(|it| key_of(&it.key, 0, &KeyRow::default(), 0.0)));
+    let mut known: BTreeSet<(u8, String)> = BTreeSet::new();
+    known.extend(details.busiest.iter().filter(|it| it.waiting > 0).map(|it| (it.priority, it.key.clone())));
+    let named = query.key.as_deref();
+    // Users of a tenant are seen by its name.
+    let is_named = |key: &str| named.map_or(tenant_of(key).is_none() || is_tenant(key), |named| named == key);
+    let is_meant = |priority, key: &str| is_named(key) && !known.contains(&(priority, key.to_owned()));
+    let shown = query.keys.unwrap_or(LANE_KEYS_SHOWN);
+    let others = usage.largest(shown.saturating_sub(known.len()), now, is_meant);
+    // What is named is said to have nothing, if it has, where it got something.
+    if !others.is_empty() {
+        details.busiest.retain(|it| it.waiting > 0);
     }
-    for key in &mut details.busiest {
-        let [minutes_1, minutes_5, minutes_15] = usage.share_of(&key.key, now);
+    let weights = &details.weights;
+    details.busiest.extend(others.iter().map(|(priority, key)| {
+        let it = key_of(key, *priority, &KeyRow::default(), 0.0);
+        LaneKeyDetails { weight: weights.get(&**key).copied().unwrap_or(it.weight), ..it }
+    }));
+    let keys: Vec<&str> = details.busiest.iter().map(|it| it.key.as_str()).collect();
+    let blocks = blocks_of(reserver, lane, &keys, now, held_until);
+    for (key, blocked_by) in details.busiest.iter_mut().zip(blocks) {
+        let [minutes_1, minutes_5, minutes_15] = usage.share_of(key.priority, &key.key, now);
         key.shares = LaneShares { minutes_1, minutes_5, minutes_15 };
-        key.blocked_by = blocks_of(desk, lane, &key.key, now, Ends { held_until, first_lease: &|_| None });
+        key.blocked_by = blocked_by;
     }
 }

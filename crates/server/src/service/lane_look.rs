@@ -5,18 +5,20 @@ use super::batch::page_limit;
 use super::lane_keys::add_usage;
 use super::lanes::{invalid, unknown_lane};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use windlass_api::json::time_text;
 use windlass_api::lanes::{
     KeyOrderInfo, LaneBlockInfo, LaneDetails, LaneInfo, LaneLimitsInfo, LaneListQuery, LanePage,
     LanePriorityInfo, LaneQuery, LimitInfo,
 };
-use windlass_api::problem::Problem;
-use windlass_core::lanes::desk::{Desk, RankSeen};
+use windlass_api::problem::{Problem, ProblemCode};
+use windlass_core::batch::reserver::Reserver;
+use windlass_core::lanes::desk::RankSeen;
 use windlass_core::lanes::key_order::KeyOrder;
 use windlass_core::lanes::levels::{LaneNumber, Level, RankName};
 use windlass_core::lanes::limiting::{LaneLimits, Limit};
 use windlass_core::lanes::listing;
-use windlass_core::lanes::meters::Block;
+use windlass_core::lanes::meters::{Block, Metered};
 use windlass_core::lanes::ranks::Rank;
 use windlass_core::lanes::state::Lane;
 use windlass_core::limits::{LANE_KEY_BYTES_MAX, PAGE_ROWS_MAX};
@@ -33,8 +35,14 @@ struct LaneSeen {
 }
 
 impl Service {
-    /// A lane as this node knows it.
-    pub fn lane(&self, name: &str, query: &LaneQuery) -> Result<LaneDetails, Problem> {
+    /// A lane as this node knows it, looked at where nobody else has to wait: its keys may be many.
+    pub async fn look_at_lane(&self, name: String, query: LaneQuery) -> Result<LaneDetails, Problem> {
+        let service = self.clone();
+        apart(move || service.lane(&name, &query)).await
+    }
+
+    /// The same, here and now.
+    fn lane(&self, name: &str, query: &LaneQuery) -> Result<LaneDetails, Problem> {
         check(query)?;
         let lane = self.order().read(|machine| machine.lanes().by_name(name).map(lane_seen));
         let LaneSeen { number, mut info, ranks, weights, limits, key_order } =
@@ -59,8 +67,8 @@ impl Service {
             info.reserved += rank.reserved;
             oldest = oldest.into_iter().chain(oldest_of_rank).min();
         }
-        self.dispatcher().look_at_lanes(|desk, now| {
-            add_usage(&mut details, (desk, number), query, now, held_until);
+        self.dispatcher().look_at_reserver(|reserver, now| {
+            add_usage(&mut details, (reserver, number), query, now, held_until);
         });
         details.lane = info;
         details.oldest_added_at = oldest.and_then(|id| {
@@ -92,6 +100,14 @@ impl Service {
     pub fn worst_lags(&self) -> Vec<(String, f64)> {
         self.dispatcher().look_at_lanes(|desk, _| desk.worst_lags()).unwrap_or_default()
     }
+}
+
+/// Looks at something that takes a while beside those who are to answer at once.
+pub(super) async fn apart<T: Send + 'static>(
+    look: impl FnOnce() -> Result<T, Problem> + Send + 'static,
+) -> Result<T, Problem> {
+    let looked = tokio::task::spawn_blocking(look).await;
+    looked.map_err(|error| Problem::new(ProblemCode::Internal, error.to_string()))?
 }
 
 fn check(query: &LaneQuery) -> Result<(), Problem> {
@@ -178,42 +194,56 @@ fn add_seen(info: &mut LanePriorityInfo, seen: RankSeen) {
     info.is_read_to_end = seen.is_at_end;
 }
 
-/// When what is out is over at the latest.
-pub(super) struct Ends<'e> {
-    /// What an earlier leader let out.
-    pub(super) held_until: Option<At>,
-    /// The first lease on a task of a key or tenant, or of the lane.
-    pub(super) first_lease: &'e dyn Fn(Option<&str>) -> Option<At>,
+/// The limits that are in the way of each of some keys, as people read them. `held_until` is when what an earlier leader let out is over at
+/// the latest.
+pub(super) fn blocks_of(
+    reserver: &Reserver,
+    lane: LaneNumber,
+    keys: &[&str],
+    now: At,
+    held_until: Option<At>,
+) -> Vec<Vec<LaneBlockInfo>> {
+    let blocks: Vec<_> = keys.iter().map(|key| reserver.desk().blocks(lane, key, now)).collect();
+    let to_come_back = |(name, block): &(Option<String>, Block)| match block {
+        // With that many back there is room for one.
+        Block::InFlight { most: most @ 1.., out } => Some((name.as_deref().map(Arc::from), out - most + 1)),
+        Block::InFlight { most: 0, .. } | Block::Rate { .. } | Block::Held => None,
+    };
+    let so_many: BTreeMap<Metered, u32> = blocks.iter().flatten().filter_map(to_come_back).collect();
+    let ends = reserver.lease_ends(lane, &so_many);
+    let info = |(name, block): (Option<String>, Block)| {
+        let room_at = ends.get(&name.as_deref().map(Arc::from)).copied();
+        let of = name.as_ref().map_or_else(|| "the lane".into(), |name| format!("{name:?}"));
+        let (why, free_at) = block_said(&of, block, room_at, held_until);
+        LaneBlockInfo { name, why, free_at: free_at.map(time_text) }
+    };
+    blocks.into_iter().map(|of_key| of_key.into_iter().map(info).collect()).collect()
 }
 
-/// The limits that are in the way of a key, as people read them.
-pub(super) fn blocks_of(
-    desk: &Desk,
-    lane: LaneNumber,
-    key: &str,
-    now: At,
-    ends: Ends<'_>,
-) -> Vec<LaneBlockInfo> {
-    let text = |(name, block): (Option<String>, Block)| {
-        let of = name.as_ref().map_or_else(|| "the lane".into(), |name| format!("{name:?}"));
-        let (why, free_at) = match block {
-            Block::InFlight { most: 0 } => (format!("nothing of {of} is handed out: its limit is 0"), None),
-            Block::InFlight { most } => {
-                let why = format!(
-                    "{most} of {of} are with consumers, as many as may be; one that comes back makes room"
-                );
-                (why, (ends.first_lease)(name.as_deref()).map(time_text))
-            }
-            Block::Rate { until } => (format!("the rate of {of} is used up for now"), Some(time_text(until))),
-            Block::Held => {
-                let why =
-                    "tasks in flight are limited, and consumers of an earlier leader may still work on some";
-                (why.to_owned(), ends.held_until.map(time_text))
-            }
-        };
-        LaneBlockInfo { name, why, free_at }
-    };
-    desk.blocks(lane, key, now).into_iter().map(text).collect()
+/// Why a limit lets nothing out, and when that is over at the latest.
+fn block_said(of: &str, block: Block, room_at: Option<At>, held_until: Option<At>) -> (String, Option<At>) {
+    match block {
+        Block::InFlight { most: 0, .. } => (format!("nothing of {of} is handed out: its limit is 0"), None),
+        Block::InFlight { most, out } if out > most => {
+            let too_many = out - most + 1;
+            let why = format!(
+                "{out} of {of} are with consumers, more than the {most} that may be: {too_many} have to come back before there is room"
+            );
+            (why, room_at)
+        }
+        Block::InFlight { most, .. } => {
+            let why = format!(
+                "{most} of {of} are with consumers, as many as may be; one that comes back makes room"
+            );
+            (why, room_at)
+        }
+        Block::Rate { until } => (format!("the rate of {of} is used up for now"), Some(until)),
+        Block::Held => {
+            let why =
+                "tasks in flight are limited, and consumers of an earlier leader may still work on some";
+            (why.to_owned(), held_until)
+        }
+    }
 }
 
 fn limits_of(limits: &LaneLimits) -> LaneLimitsInfo {
@@ -230,4 +260,20 @@ fn limit_of(limit: &Limit) -> LimitInfo {
     #[expect(clippy::cast_precision_loss, reason = "the largest rate is exact")]
     let per_second = limit.rate.map(|rate| rate.milli_per_second as f64 / 1_000.0);
     LimitInfo { in_flight: limit.in_flight, per_second, burst: limit.rate.map(|rate| rate.burst) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_tasks_out_than_may_be_are_said_with_how_many_have_to_come_back() {
+        let room_at = Some(At::from_ms(9));
+        let said = |most, out| block_said("\"bob\"", Block::InFlight { most, out }, room_at, None);
+        let more = "5 of \"bob\" are with consumers, more than the 2 that may be: 4 have to come back before there is room";
+        assert_eq!(said(2, 5), (more.to_owned(), room_at));
+        let as_many = "2 of \"bob\" are with consumers, as many as may be; one that comes back makes room";
+        assert_eq!(said(2, 2), (as_many.to_owned(), room_at));
+        assert_eq!(said(0, 5), ("nothing of \"bob\" is handed out: its limit is 0".to_owned(), None));
+    }
 }

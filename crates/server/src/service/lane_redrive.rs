@@ -43,27 +43,18 @@ impl Service {
         let problem = || invalid("`cursor` is the `next` of an answer before".to_owned());
         let cursor = cursor.map(|text| Cursor::from_text(&text).ok_or_else(problem)).transpose()?;
         let dead_by = cursor.map_or_else(|| self.order().read(|machine| machine.at()), |it| it.dead_by);
-        let mut after = cursor.map(|it| it.after);
         let named = in_order(named);
-        let mut tasks = 0;
-        for _ in 0..REDRIVE_STEPS_PER_REQUEST {
-            let step = match (&named[..], &reason) {
-                ([], reason) => {
-                    let is_meant = |dead: &DeadTask| {
-                        dead.at <= dead_by && reason.as_deref().is_none_or(|it| dead.reason.starts_with(it))
-                    };
-                    self.dead_of(number, after, is_meant)
-                }
-                (named, _) => self.dead_named(number, named, after, dead_by),
-            };
-            if !step.tasks.is_empty() {
-                tasks += self.redrive_step(&lane, step.tasks).await?;
+        let step = |after| match (&named[..], &reason) {
+            ([], reason) => {
+                let is_meant = |dead: &DeadTask| {
+                    dead.at <= dead_by && reason.as_deref().is_none_or(|it| dead.reason.starts_with(it))
+                };
+                self.dead_of(number, after, is_meant)
             }
-            after = step.next;
-            if after.is_none() {
-                break;
-            }
-        }
+            (named, _) => self.dead_named(number, named, after, dead_by),
+        };
+        let redrive = |tasks| self.redrive_step(&lane, tasks);
+        let (tasks, after) = in_steps(cursor.map(|it| it.after), step, redrive).await?;
         Ok(RedriveResponse { tasks, next: after.map(|after| Cursor { after, dead_by }.to_string()) })
     }
 
@@ -98,6 +89,31 @@ impl Service {
     }
 }
 
+/// Takes so many steps as one request does; gives how many tasks are tried again, and where to go on.
+async fn in_steps<Redriven: Future<Output = Result<u64, Problem>>>(
+    mut after: Option<TaskId>,
+    step: impl Fn(Option<TaskId>) -> Step,
+    redrive: impl Fn(Vec<TaskId>) -> Redriven,
+) -> Result<(u64, Option<TaskId>), Problem> {
+    let mut tasks = 0;
+    for _ in 0..REDRIVE_STEPS_PER_REQUEST {
+        let Step { tasks: some, next } = step(after);
+        if !some.is_empty() {
+            match redrive(some).await {
+                Ok(redriven) => tasks += redriven,
+                // What was done stays done, and is told; this step is still to be done.
+                Err(_) if tasks > 0 => break,
+                Err(problem) => return Err(problem),
+            }
+        }
+        after = next;
+        if after.is_none() {
+            break;
+        }
+    }
+    Ok((tasks, after))
+}
+
 /// Each task once, in the order of ids, which a cursor goes by.
 fn in_order(mut tasks: Vec<TaskId>) -> Vec<TaskId> {
     tasks.sort_unstable();
@@ -121,6 +137,28 @@ impl Cursor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use windlass_api::problem::ProblemCode;
+
+    #[tokio::test]
+    async fn when_a_later_step_fails_what_was_done_is_told_with_where_to_go_on() {
+        let id = |nth| TaskId::from_u64(nth).expect("it is an id");
+        let step = |after: Option<TaskId>| {
+            let next = id(after.map_or(0, TaskId::as_u64) + 1);
+            Step { tasks: vec![next], next: Some(next) }
+        };
+        let fails_from = |first| {
+            move |tasks: Vec<TaskId>| async move {
+                match tasks[0] < id(first) {
+                    true => Ok(1),
+                    false => Err(Problem::new(ProblemCode::Unavailable, "it does not lead")),
+                }
+            }
+        };
+        let told = in_steps(None, step, fails_from(4)).await;
+        assert_eq!(told.map_err(|problem| problem.code), Ok((3, Some(id(3)))));
+        let failed = in_steps(None, step, fails_from(1)).await;
+        assert_eq!(failed.map_err(|problem| problem.code), Err(ProblemCode::Unavailable));
+    }
 
     #[test]
     fn a_cursor_is_read_back_and_nonsense_is_none() {

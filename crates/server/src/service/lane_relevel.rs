@@ -9,8 +9,8 @@
 use super::Service;
 use super::batch::unexpected;
 use super::lanes::{invalid, unknown_lane};
-use crate::limits::RELEVEL_STEPS_PER_REQUEST;
-use minicbor::{Decode, Encode};
+use crate::limits::{RELEVEL_KEYS_MAX, RELEVEL_STEPS_PER_REQUEST};
+use std::fmt;
 use std::time::Instant;
 use windlass_api::lanes::{RelevelRequest, RelevelResponse};
 use windlass_api::problem::{Problem, ProblemCode};
@@ -18,13 +18,12 @@ use windlass_core::entry::{Command, Outcome};
 use windlass_core::lanes::levels::is_tenant;
 use windlass_core::lanes::ranks::Rank;
 use windlass_core::lanes::relevel::{Relevel, Releveled};
+use windlass_core::limits::{LANE_KEY_BYTES_MAX, LANE_PRIORITY_MAX};
 
 /// A key of one priority whose tasks get new levels; as text, where a request goes on.
-#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Run {
-    #[n(0)]
     pub(crate) priority: u8,
-    #[n(1)]
     pub(crate) key: String,
 }
 
@@ -53,7 +52,7 @@ impl Service {
                 Err(problem) => return Err(problem),
             }
         }
-        Ok(RelevelResponse { tasks, next: runs.last().map(Run::text) })
+        Ok(RelevelResponse { tasks, next: runs.last().map(Run::to_string) })
     }
 
     /// Takes a step of a run. It is brought to its end also if whoever asks goes away meanwhile.
@@ -84,6 +83,9 @@ impl Service {
             Run::from_text(text).ok_or_else(|| invalid("`cursor` is the `next` of an answer before".into()))
         });
         let cursor = cursor.transpose()?;
+        if let Some(problem) = problem_of_keys(&request.keys) {
+            return Err(invalid(problem));
+        }
         let runs = self.order().read(|machine| {
             let lane = machine.lanes().by_name(lane)?;
             let of_names = lane.row().weights.keys().filter(|_| request.keys.is_empty());
@@ -99,27 +101,48 @@ impl Service {
             Some(runs.collect::<Vec<_>>())
         });
         let mut runs = runs.ok_or_else(|| unknown_lane(lane))?;
-        let place = |run: &Run| (run.key.clone(), run.priority);
-        runs.sort_by_key(|run| std::cmp::Reverse(place(run)));
+        runs.sort_unstable_by(|a, b| b.place().cmp(&a.place()));
         runs.dedup();
         if let Some(cursor) = cursor {
-            runs.retain(|run| place(run) > place(&cursor));
+            runs.retain(|run| run.place() > cursor.place());
             runs.push(cursor);
         }
         Ok(runs)
     }
 }
 
+/// Why these keys are not given new levels, as a sentence that says what to do.
+fn problem_of_keys(keys: &[String]) -> Option<String> {
+    if keys.len() > RELEVEL_KEYS_MAX {
+        return Some(format!(
+            "`keys` names at most {RELEVEL_KEYS_MAX} keys, as many as have a weight by their name; leave it out for all of those"
+        ));
+    }
+    if let Some(long) = keys.iter().find(|key| key.len() > LANE_KEY_BYTES_MAX) {
+        let bytes = long.len();
+        return Some(format!("a key has at most {LANE_KEY_BYTES_MAX} bytes, and one of `keys` has {bytes}"));
+    }
+    let tenant = keys.iter().find(|key| is_tenant(key))?;
+    Some(format!("the weight of a tenant, such as {tenant:?}, counts at once; there is nothing to relevel"))
+}
+
 impl Run {
-    fn text(&self) -> String {
-        let bytes = minicbor::to_vec(self).expect("encoding into memory does not fail");
-        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    /// Where it is in the order of runs.
+    fn place(&self) -> (&str, u8) {
+        (&self.key, self.priority)
     }
 
     fn from_text(text: &str) -> Option<Run> {
-        let pairs = text.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).ok());
-        let bytes = pairs.map(|pair| u8::from_str_radix(pair?, 16).ok()).collect::<Option<Vec<u8>>>()?;
-        minicbor::decode(&bytes).ok()
+        let (priority, key) = text.split_once(':')?;
+        let run = Run { priority: priority.parse().ok()?, key: key.to_owned() };
+        let is_one = run.priority <= LANE_PRIORITY_MAX && key.len() <= LANE_KEY_BYTES_MAX && !is_tenant(key);
+        is_one.then_some(run)
+    }
+}
+
+impl fmt::Display for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.priority, self.key)
     }
 }
 
@@ -129,9 +152,12 @@ mod tests {
 
     #[test]
     fn a_cursor_is_read_back_and_nonsense_is_none() {
-        let run = Run { priority: 3, key: "acme/bob".into() };
-        assert_eq!(Run::from_text(&run.text()), Some(run.clone()));
-        for text in ["", "zz", "f", "ffff", "é", &run.text()[2..]] {
+        for (key, text) in [("acme/bob", "3:acme/bob"), ("", "3:"), ("a:b", "3:a:b")] {
+            let run = Run { priority: 3, key: key.into() };
+            assert_eq!((run.to_string().as_str(), Run::from_text(text)), (text, Some(run.clone())));
+        }
+        let long = format!("3:{}", "k".repeat(LANE_KEY_BYTES_MAX + 1));
+        for text in ["", "3", ":", "x:a", "-1:a", "10:a", "256:a", "3:acme/", &long] {
             assert!(Run::from_text(text).is_none(), "{text}");
         }
     }

@@ -1,7 +1,7 @@
 //! Where a task of a lane stands, what is ahead of it, and what is in its way.
 
 use super::Service;
-use super::lane_look::{Ends, blocks_of};
+use super::lane_look::{apart, blocks_of};
 use super::lanes::unknown_lane;
 use crate::limits::{
     LANE_KEYS_LOOKED_AT_MAX, LANE_KEYS_LOOKED_AT_ONCE, LANE_KEYS_SHOWN, TASKS_AHEAD_COUNTED_MAX,
@@ -89,7 +89,12 @@ impl Ahead {
 
 impl Service {
     /// Explains a task that is not done.
-    pub fn explain_task(&self, lane: &str, id: TaskId) -> Result<TaskExplained, Problem> {
+    pub async fn explain_task(&self, lane: String, id: TaskId) -> Result<TaskExplained, Problem> {
+        let service = self.clone();
+        apart(move || service.task_explained(&lane, id)).await
+    }
+
+    fn task_explained(&self, lane: &str, id: TaskId) -> Result<TaskExplained, Problem> {
         let known = self.known_of_task(lane, id)?;
         let task = &known.task;
         let rank = RankName { lane: task.lane, priority: task.priority };
@@ -163,17 +168,10 @@ impl Service {
         };
         explained.ahead_by_key = ahead.busiest.into_iter().map(of_key).collect();
         let held_until = self.dispatcher().held_until();
-        let blocked = |reserver: &Reserver, now| {
-            let first_lease = |name: Option<&str>| reserver.first_lease_of(rank.lane, name);
-            blocks_of(
-                reserver.desk(),
-                rank.lane,
-                &known.task.key,
-                now,
-                Ends { held_until, first_lease: &first_lease },
-            )
-        };
-        explained.blocked_by = self.dispatcher().look_at_reserver(blocked).unwrap_or_default();
+        let blocked =
+            |reserver: &Reserver, now| blocks_of(reserver, rank.lane, &[&*known.task.key], now, held_until);
+        let blocked_by = self.dispatcher().look_at_reserver(blocked);
+        explained.blocked_by = blocked_by.into_iter().flatten().flatten().collect();
         let bound = match explained.blocked_by.is_empty() {
             true => self.bound(rank, &known.task.key, level).map_err(why_no_bound),
             false => Err("a limit is in its way".to_owned()),

@@ -1,17 +1,13 @@
-//! The lanes room's verbs: create, pause, resume, drain; add tasks; dead ones.
+//! The lanes room's verbs: create, pause, resume, drain; add tasks.
 
 use super::Service;
 use super::batch::unexpected;
-use crate::limits::{DEAD_EXAMPLES, DEAD_GROUPS_MAX, DEAD_LOOKED_AT_MAX};
 use crate::roles::dispatcher::Event;
 use futures_util::FutureExt;
 use futures_util::future::{Either, ready};
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
-use windlass_api::json::time_text;
-use windlass_api::lanes::{
-    AddTasksRequest, AddTasksResponse, DeadGroup, DeadTasks, LaneDetails, LaneQuery, TaskRequest,
-};
+use windlass_api::lanes::{AddTasksRequest, AddTasksResponse, LaneDetails, LaneQuery, TaskRequest};
 use windlass_api::problem::{Problem, ProblemCode};
 use windlass_core::entry::{Command, Outcome, Refusal};
 use windlass_core::ids::ChunkName;
@@ -76,7 +72,7 @@ impl Service {
             return Err(invalid(problem));
         }
         match self.propose(Command::SetLane(set)).await? {
-            Outcome::LaneSet => self.lane(&lane, &LaneQuery::default()),
+            Outcome::LaneSet => self.look_at_lane(lane, LaneQuery::default()).await,
             other => Err(unexpected(&other)),
         }
     }
@@ -120,44 +116,6 @@ impl Service {
         let handed_out = self.dispatcher().look_at_lanes(|desk, _| desk.handed_out(&add.lane, keys()));
         add.handed_out = handed_out.unwrap_or_default();
         Ok(add)
-    }
-
-    /// The dead tasks of a lane, grouped by their reasons.
-    pub fn dead_tasks(&self, lane: &str) -> Result<DeadTasks, Problem> {
-        let number = self.lane_number(lane)?;
-        let mut groups: BTreeMap<String, (DeadGroup, At)> = BTreeMap::new();
-        let (mut looked_at, mut has_more) = (0, false);
-        self.order().read(|machine| {
-            for dead in machine.lanes().dead_after(machine.tables(), number, None) {
-                if looked_at == DEAD_LOOKED_AT_MAX {
-                    has_more = true;
-                    break;
-                }
-                looked_at += 1;
-                let (group, last) = groups.entry(dead.reason).or_insert_with_key(|reason| {
-                    let group = DeadGroup {
-                        reason: reason.clone(),
-                        tasks: 0,
-                        examples: Vec::new(),
-                        last_at: String::new(),
-                    };
-                    (group, At::default())
-                });
-                group.tasks += 1;
-                *last = dead.at.max(*last);
-                if group.examples.len() < DEAD_EXAMPLES {
-                    group.examples.push(dead.id);
-                }
-            }
-        });
-        let mut groups: Vec<DeadGroup> = groups
-            .into_values()
-            .map(|(group, last)| DeadGroup { last_at: time_text(last), ..group })
-            .collect();
-        groups.sort_by_key(|group| std::cmp::Reverse(group.tasks));
-        let groups_left_out = groups.len().saturating_sub(DEAD_GROUPS_MAX) as u64;
-        groups.truncate(DEAD_GROUPS_MAX);
-        Ok(DeadTasks { groups, looked_at: looked_at as u64, has_more, groups_left_out })
     }
 
     pub(super) fn lane_number(&self, name: &str) -> Result<LaneNumber, Problem> {

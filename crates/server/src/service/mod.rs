@@ -11,6 +11,7 @@ pub mod complete;
 mod complete_tasks;
 pub mod explain;
 mod lane_change;
+mod lane_dead;
 mod lane_keys;
 mod lane_look;
 mod lane_redrive;
@@ -245,7 +246,7 @@ impl Service {
 
     /// How the server is.
     pub async fn status(&self) -> Result<StatusInfo, Problem> {
-        let DispatcherStatus { ready, out, tasks_out, delayed, sessions, waiting, .. } =
+        let DispatcherStatus { ready, out, tasks_out, delayed, consumers, waiting, .. } =
             self.ask(Event::Status).await?;
         let order = &self.inner.order;
         let (epoch, running, unsettled, tasks) = order.read(|machine| {
@@ -265,7 +266,7 @@ impl Service {
             tasks_reserved: tasks_out,
             tasks_delayed: tasks.delayed,
             tasks_dead: tasks.dead,
-            consumers: sessions,
+            consumers,
             waiting,
         })
     }

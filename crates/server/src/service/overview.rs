@@ -31,9 +31,9 @@ impl Service {
 
 fn info_of(seen: Overview, running: u64, field: Option<String>) -> OverviewInfo {
     let Totals { submitted, submitted_chunks, ended, handed_out, completed, failed } = seen.totals;
-    let DispatcherStatus { ready, paused, out, tasks_out: _, delayed, sessions, waiting, views } =
+    let DispatcherStatus { ready, paused, out, tasks_out: _, delayed, consumers, waiting, views } =
         seen.status;
-    let more = (sessions - seen.consumers.len()) as u64;
+    let more = (consumers - seen.consumers.len()) as u64;
     let strategies = seen.strategies.into_iter().map(|(it, waiting)| StrategyInfo {
         strategy: it.strategy.to_string(),
         waiting: waiting as u64,
@@ -53,7 +53,7 @@ fn info_of(seen: Overview, running: u64, field: Option<String>) -> OverviewInfo 
         chunks: QueueChunks { ready, reserved: out as u64, delayed: delayed as u64, paused },
         totals: TotalsInfo { submitted, submitted_chunks, ended, handed_out, completed, failed },
         consumers: ConsumersInfo {
-            connected: sessions as u64,
+            connected: consumers as u64,
             waiting: waiting as u64,
             reserved_over_http: seen.leased as u64,
             busiest: seen.consumers.into_iter().map(consumer_of).collect(),

@@ -8,10 +8,13 @@ use crate::entry::Refusal;
 use crate::ids::{Attempt, ChunkIndex, ChunkName};
 use crate::lanes::desk::{Desk, Next};
 use crate::lanes::levels::{LaneNumber, RankName, tenant_of};
+use crate::lanes::meters::Metered;
 use crate::lanes::reader::Placed;
 use crate::lanes::tasks::TaskId;
 use crate::limits::LEASES_LOOKED_AT_MAX;
 use crate::time::At;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 impl Reserver {
     /// Takes the lanes in charge, none of whose tasks is out.
@@ -37,16 +40,28 @@ impl Reserver {
         out.filter_map(|task| Some(self.out.get(&name_of_task(task))?.holder))
     }
 
-    /// When the first lease on a task of a key or tenant, or of the whole lane, is over, if it is among the first leases of all.
-    pub fn first_lease_of(&self, lane: LaneNumber, name: Option<&str>) -> Option<At> {
-        let is_meant = |task: TaskId| {
-            let place = self.desk.place_of(task).filter(|place| place.rank.lane == lane);
-            place.is_some_and(|it| {
-                name.is_none_or(|name| *it.key == *name || tenant_of(&it.key) == Some(name))
-            })
-        };
-        let first = self.by_deadline.iter().take(LEASES_LOOKED_AT_MAX);
-        first.into_iter().find(|(_, name)| is_meant(name.submission)).map(|(until, _)| *until)
+    /// When so many leases are over on tasks of keys, tenants, or the whole lane, if that many are among the first leases of all. One walk
+    /// along the leases, for all of them.
+    pub fn lease_ends(&self, lane: LaneNumber, so_many: &BTreeMap<Metered, u32>) -> BTreeMap<Metered, At> {
+        let (mut left, mut ends) = (so_many.clone(), BTreeMap::new());
+        left.retain(|_, count| *count > 0);
+        for (until, name) in self.by_deadline.iter().take(LEASES_LOOKED_AT_MAX) {
+            if left.is_empty() {
+                break;
+            }
+            let place = self.desk.place_of(name.submission).filter(|place| place.rank.lane == lane);
+            let Some(place) = place else { continue };
+            let tenant = tenant_of(&place.key).map(Arc::from);
+            for of in [None, Some(place.key.clone())].into_iter().chain(tenant.map(Some)) {
+                let Some(count) = left.get_mut(&of) else { continue };
+                *count -= 1;
+                if *count == 0 {
+                    left.remove(&of);
+                    ends.insert(of, *until);
+                }
+            }
+        }
+        ends
     }
 
     /// Whether a plan can only say after some reading what its lanes give.

@@ -207,7 +207,7 @@ impl Desk {
                 }
                 Next::Task(placed) => {
                     lane.meters.take(&placed.key, now);
-                    lane.usage.count(&placed.key, now);
+                    lane.usage.count(*priority, &placed.key, now);
                     let rank = RankName { lane: number, priority: *priority };
                     let place = Place { rank, key: placed.key, level: placed.level };
                     self.out.insert(place.level.id, place.clone());

@@ -18,15 +18,16 @@ use super::lines::is_asked;
 use super::{Dispatcher, is_limited};
 use std::collections::BTreeSet;
 use tokio::sync::{mpsc, oneshot};
-use windlass_core::batch::reserver::{Holder, SessionId};
+use windlass_core::batch::reserver::{Holder, Reserver, SessionId};
 use windlass_core::batch::strategy::Strategy;
+use windlass_core::ids::Epoch;
 use windlass_core::time::At;
 
 /// What the Registrar is told.
 #[derive(Debug)]
 pub enum RosterNote {
-    /// A session is about to hold work under a hard limit.
-    Joined(SessionId),
+    /// A session is about to hold work under a hard limit, that it gets under this leadership.
+    Joined(Epoch, SessionId),
     /// A session holds none any more.
     Left(SessionId),
     /// Somebody waits until the log has all that came before.
@@ -96,13 +97,14 @@ impl Dispatcher {
     /// Whether work by a strategy is under a hard limit that is to hold across a change of leader.
     pub(super) fn is_under_hard_limit(&self, strategy: &Strategy) -> bool {
         strategy.has_hard_limit()
-            || self.limits_lanes() && strategy.lanes().into_iter().any(|lane| self.limits_lane(lane))
+            || self.limits_lanes && strategy.lanes().into_iter().any(|lane| self.limits_lane(lane))
     }
 
-    /// Whether tasks in flight are limited in any lane, or about to be.
-    pub(super) fn limits_lanes(&self) -> bool {
-        self.enlisting.expects_any()
-            || self.reserver.as_ref().is_some_and(|reserver| reserver.desk().has_limits_in_flight())
+    /// Something else is said of a lane: limits of all lanes are walked through now, and not with each ask.
+    pub(super) fn note_lane_limits(&mut self) {
+        self.limits_lanes = self.enlisting.expects_any()
+            || self.reserver.as_ref().is_some_and(|reserver| reserver.desk().has_limits_in_flight());
+        self.lanes_changed = Some(self.limits_lanes);
     }
 
     pub(super) fn limits_lane(&self, lane: &str) -> bool {
@@ -112,8 +114,9 @@ impl Dispatcher {
 
     /// Has a session put on the roster, unless it is there or on its way.
     pub(super) fn enlist(&mut self, session: SessionId) {
+        let Some(epoch) = self.reserver.as_ref().map(Reserver::epoch) else { return };
         if self.sessions.begin_to_enlist(session) {
-            self.enlisting.note(RosterNote::Joined(session));
+            self.enlisting.note(RosterNote::Joined(epoch, session));
         }
     }
 
@@ -137,11 +140,17 @@ impl Dispatcher {
         None
     }
 
-    /// The log has these sessions on the roster: what they have asked for meanwhile is looked at.
-    pub(super) fn note_enlisted(&mut self, sessions: &[SessionId], now: At) {
+    /// The log has these sessions on the roster, as was asked for under a leadership: what they have asked for meanwhile is looked at.
+    pub(super) fn note_enlisted(&mut self, epoch: Epoch, sessions: &[SessionId], now: At) {
+        let is_of_this = self.leads_under(epoch);
         for session in sessions {
-            if !self.sessions.enlist(*session) {
-                // It is gone meanwhile.
+            let is_meant = match is_of_this {
+                true => self.sessions.enlist(*session),
+                // It may be on its way there anew, and off the roster in between.
+                false => self.sessions.may_be_enlisted(*session) || self.hold.awaits(*session),
+            };
+            if !is_meant {
+                // It is gone meanwhile, or was there for a leadership that is over.
                 self.enlisting.note(RosterNote::Left(*session));
             }
         }
@@ -181,5 +190,61 @@ impl Dispatcher {
         let (reaching, reached) = oneshot::channel();
         self.enlisting.note(RosterNote::Reached(reaching));
         drop(reply.send(Expected { leases_until, reached }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Event, SessionTimes, ToSession};
+    use super::*;
+    use crate::clock::Clock;
+    use windlass_core::batch::roster::Roster;
+    use windlass_core::batch::state::Unsettled;
+    use windlass_core::batch::submissions::Traits;
+    use windlass_core::ids::SubmissionId;
+
+    const NOW: At = At::from_ms(1 << 40);
+
+    fn lead(dispatcher: &mut Dispatcher, epoch: u32) {
+        let unsettled = Unsettled {
+            submission: SubmissionId::from_u64(1).expect("it is an id"),
+            round: 0,
+            ranges: vec![std::ops::Range { start: 0, end: 9 }],
+            delayed: Vec::new(),
+            traits: Traits::default(),
+        };
+        let reserver = Box::new(Reserver::new(Epoch(epoch), [0; 16], 0, [unsettled].into_iter()));
+        dispatcher.handle(Event::Led { at: NOW, reserver, roster: Roster::default() }, NOW);
+    }
+
+    #[test]
+    fn a_session_that_was_put_on_the_roster_for_a_leadership_that_is_over_gets_nothing_by_that() {
+        let times = SessionTimes { heartbeat_ms: 1_000, grace_ms: 1_000 };
+        let (lost, _lost) = mpsc::unbounded_channel();
+        let (errands, _errands) = mpsc::unbounded_channel();
+        let (roster, mut notes) = mpsc::unbounded_channel();
+        let mut noted = || {
+            std::iter::from_fn(|| notes.try_recv().ok()).map(|note| format!("{note:?}")).collect::<Vec<_>>()
+        };
+        let mut dispatcher = Dispatcher::new(Clock::start(), times, lost, roster, errands);
+        lead(&mut dispatcher, 1);
+        let (out, mut words) = mpsc::unbounded_channel();
+        let (reply, mut connected) = oneshot::channel();
+        dispatcher.handle(Event::Connect { before: None, name: "anna".into(), out, reply }, NOW);
+        let session = connected.try_recv().expect("it is connected").session;
+        let strategy = "MaxSimultaneous(company, 2, OldestFirst)".parse::<Strategy>().expect("it is one");
+        let ask = Ask { max: 1, strategy: strategy.into(), asker: Asker::Session { session, request: 7 } };
+        assert!(dispatcher.reserve(ask, NOW).is_none(), "it has to be on the roster first");
+        assert_eq!(noted(), [format!("Joined(Epoch(1), {session:?})")]);
+
+        // Word of that comes when another leadership has begun.
+        lead(&mut dispatcher, 2);
+        dispatcher.handle(Event::Enlisted(Epoch(1), vec![session]), NOW);
+        assert_eq!(noted(), [format!("Left({session:?})"), format!("Joined(Epoch(2), {session:?})")]);
+        dispatcher.handle(Event::Enlisted(Epoch(1), vec![session]), NOW);
+        assert!(noted().is_empty() && words.try_recv().is_err(), "it may be off the roster just now");
+        dispatcher.handle(Event::Enlisted(Epoch(2), vec![session]), NOW);
+        dispatcher.run_once();
+        assert!(matches!(words.try_recv(), Ok(ToSession::Work { request: 7, .. })), "it is there");
     }
 }

@@ -36,7 +36,7 @@ pub enum Event {
     },
     /// This node leads no more.
     Lost,
-    /// A consumer has connected.
+    /// Somebody has connected: a consumer, or who only adds tasks.
     Connect {
         /// The session that it had before: that one's connection ends, if it has not yet.
         before: Option<SessionId>,
@@ -49,8 +49,8 @@ pub enum Event {
     },
     /// A consumer that has come back has re-asserted all that it still works on.
     Returned(SessionId),
-    /// The log has these sessions on the roster.
-    Enlisted(Vec<SessionId>),
+    /// The log has these sessions on the roster, as was asked for under this leadership.
+    Enlisted(Epoch, Vec<SessionId>),
     /// Tasks in flight of a lane are about to be limited: whoever may hold some has to be on the roster first.
     ExpectLimit(String, oneshot::Sender<Expected>),
     /// A consumer has shown that it lives.
@@ -187,7 +187,7 @@ pub struct DispatcherStatus {
     /// Chunks that wait for a retry.
     pub delayed: usize,
     /// Consumers that are connected.
-    pub sessions: usize,
+    pub consumers: usize,
     /// Reserves that wait.
     pub waiting: usize,
     /// Strategies in use have this many views.

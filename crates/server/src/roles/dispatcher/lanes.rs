@@ -111,12 +111,14 @@ impl Dispatcher {
         session: SessionId,
         claimed: Vec<Reasserted>,
         reply: oneshot::Sender<Vec<Standing>>,
+        now: At,
     ) {
+        self.note_consumer(session, now);
         // Without a leadership there is no answer: dropping the reply tells the asker.
         let Some(desk) = self.reserver.as_ref().map(Reserver::desk) else { return };
         let limits = |rank: RankName| desk.name_of(rank.lane).is_some_and(|lane| self.limits_lane(lane));
         let is_limited = self.sessions.may_hold_limited(session)
-            || self.limits_lanes()
+            || self.limits_lanes
                 && claimed.iter().any(|it| it.place.as_ref().is_some_and(|(rank, _)| limits(*rank)));
         if is_limited {
             self.enlist(session);
@@ -127,11 +129,6 @@ impl Dispatcher {
             None => reserver.reassert(session, it.name, it.token),
         };
         drop(reply.send(claimed.into_iter().map(standing).collect()));
-    }
-
-    /// Something else is said of a lane.
-    pub(super) fn note_lane_limits(&mut self) {
-        self.lanes_changed = Some(self.limits_lanes());
     }
 }
 

@@ -71,7 +71,9 @@ pub struct Dispatcher {
     note_lanes_at: At,
     /// Whether more of them are to be noted than could be last time.
     notes_more_lanes: bool,
-    /// Whether any lane limits tasks in flight, or is about to, if that is news.
+    /// Whether any lane limits tasks in flight, or is about to.
+    limits_lanes: bool,
+    /// The same, if it is news.
     lanes_changed: Option<bool>,
 }
 
@@ -119,6 +121,7 @@ impl Dispatcher {
             errands,
             note_lanes_at: At::from_ms(0),
             notes_more_lanes: false,
+            limits_lanes: false,
             lanes_changed: None,
         }
     }
@@ -220,6 +223,7 @@ impl Dispatcher {
             }
             Event::Connect { before, name, out, reply } => {
                 self.connect(before, name, out, reply, now);
+                // The connection before may have ended.
                 self.follow_consumers(now);
             }
             Event::Seen(session) => self.sessions.see(session, now),
@@ -234,9 +238,9 @@ impl Dispatcher {
                 }
                 self.follow_consumers(now);
             }
-            Event::Reassert(session, claimed, reply) => self.reassert(session, claimed, reply),
+            Event::Reassert(session, claimed, reply) => self.reassert(session, claimed, reply, now),
             Event::Returned(session) => self.note_return(session, now),
-            Event::Enlisted(sessions) => self.note_enlisted(&sessions, now),
+            Event::Enlisted(epoch, sessions) => self.note_enlisted(epoch, &sessions, now),
             Event::ExpectLimit(lane, reply) => self.expect_limit(lane, reply),
             Event::Release(chunks, reply) => self.answer(&chunks, reply, Reserver::release),
             Event::Extend(chunks, until, reply) => {
@@ -283,8 +287,15 @@ impl Dispatcher {
     fn follow_consumers(&mut self, now: At) {
         if let Some(reserver) = &mut self.reserver {
             let is_held = self.hold.holds(now);
-            reserver.ready_mut().set_room(self.sessions.connected() as u64, is_held);
+            reserver.ready_mut().set_room(self.sessions.consumers() as u64, is_held);
             reserver.at_desk(|desk| desk.set_held(is_held));
+        }
+    }
+
+    /// A session asks for work, or says what it still works on: from then on it counts as a consumer.
+    pub(super) fn note_consumer(&mut self, session: SessionId, now: At) {
+        if self.sessions.note_consumer(session) {
+            self.follow_consumers(now);
         }
     }
 
@@ -345,6 +356,7 @@ impl Dispatcher {
     fn reserve(&mut self, ask: Ask, now: At) -> Option<Answer> {
         if let Asker::Session { session, .. } = ask.asker {
             self.sessions.note_strategy(session, &ask.strategy);
+            self.note_consumer(session, now);
         }
         if self.draining {
             give_nothing(ask, now);
@@ -486,7 +498,7 @@ impl Dispatcher {
             out: reserver.map_or(0, Reserver::out_len),
             tasks_out: reserver.map_or(0, Reserver::tasks_out_len),
             delayed: reserver.map_or(0, Reserver::delayed_len),
-            sessions: self.sessions.connected(),
+            consumers: self.sessions.consumers(),
             waiting: self.lines.count(&self.sessions) + self.unplanned.len() + self.enlisting.len(),
             views: reserver.map_or(0, |it| it.ready().views_len().0),
         }

@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! - A session is one connection, and outlives it by the grace time; one without a heartbeat loses its connection first.
-//! - `connected` is the number of sessions with a connection.
+//! - A session that has asked for work, or has said what it still works on, is a consumer; one that only adds tasks is none.
+//! - `consumers` is the number of consumers with a connection.
 
 use super::event::ToSession;
 use super::unguessable;
@@ -25,7 +26,7 @@ pub(super) struct Sessions {
     all: HashMap<SessionId, Session>,
     /// When to look at a session again: its deadline when it was last looked at, or earlier.
     looks: BTreeSet<(At, SessionId)>,
-    connected: usize,
+    consumers: usize,
     next_number: u64,
 }
 
@@ -39,6 +40,7 @@ struct Session {
     /// Chunks handed to it.
     handed_out: u64,
     connection: Option<Connection>,
+    is_consumer: bool,
     seen: At,
     /// How far it is on the roster of those who may hold work under a hard limit.
     enlisted: Enlisted,
@@ -69,12 +71,20 @@ pub(super) struct Profile<'a> {
 
 impl Sessions {
     pub(super) fn new(times: SessionTimes) -> Sessions {
-        Sessions { times, all: HashMap::new(), looks: BTreeSet::new(), connected: 0, next_number: 1 }
+        Sessions { times, all: HashMap::new(), looks: BTreeSet::new(), consumers: 0, next_number: 1 }
     }
 
-    /// How many are connected.
-    pub(super) const fn connected(&self) -> usize {
-        self.connected
+    /// How many consumers are connected.
+    pub(super) const fn consumers(&self) -> usize {
+        self.consumers
+    }
+
+    /// A session asks for work, or says what it still works on; whether there is a consumer more by that.
+    pub(super) fn note_consumer(&mut self, id: SessionId) -> bool {
+        let news = self.all.get_mut(&id).filter(|it| !it.is_consumer && it.connection.is_some());
+        let is_news = news.map(|session| session.is_consumer = true).is_some();
+        self.consumers += usize::from(is_news);
+        is_news
     }
 
     /// Where the work of a session goes, if it is connected.
@@ -89,10 +99,10 @@ impl Sessions {
         })
     }
 
-    /// Everybody who is connected, as people see them.
+    /// The consumers that are connected, as people see them.
     pub(super) fn profiles(&self) -> impl Iterator<Item = (SessionId, Profile<'_>)> {
-        let connected = self.all.iter().filter(|(_, session)| session.connection.is_some());
-        connected.map(|(id, session)| {
+        let consumers = self.all.iter().filter(|(_, it)| it.is_consumer && it.connection.is_some());
+        consumers.map(|(id, session)| {
             let Session { number, name, strategy, handed_out, .. } = session;
             let strategy = strategy.as_deref();
             (*id, Profile { number: *number, name, strategy, handed_out: *handed_out })
@@ -115,7 +125,7 @@ impl Sessions {
         }
     }
 
-    /// A consumer has connected.
+    /// Somebody has connected.
     pub(super) fn connect(
         &mut self,
         name: String,
@@ -131,6 +141,7 @@ impl Sessions {
             strategy: None,
             handed_out: 0,
             connection: Some(connection),
+            is_consumer: false,
             seen: now,
             enlisted: Enlisted::No,
             returning,
@@ -139,7 +150,6 @@ impl Sessions {
         self.next_number += 1;
         self.all.insert(id, session);
         self.looks.insert((now.after_ms(self.times.heartbeat_ms), id));
-        self.connected += 1;
         id
     }
 
@@ -154,7 +164,7 @@ impl Sessions {
     pub(super) fn disconnect(&mut self, id: SessionId, now: At) -> Option<Connection> {
         let session = self.all.get_mut(&id)?;
         let connection = session.connection.take()?;
-        self.connected -= 1;
+        self.consumers -= usize::from(session.is_consumer);
         session.seen = now;
         self.looks.insert((now.after_ms(self.times.grace_ms), id));
         Some(connection)
@@ -199,9 +209,7 @@ impl Sessions {
     /// Forgets a session that has said goodbye or did not come back; whether it is on the roster, or on its way there.
     pub(super) fn remove(&mut self, id: SessionId) -> bool {
         let Some(session) = self.all.remove(&id) else { return false };
-        if session.connection.is_some() {
-            self.connected -= 1;
-        }
+        self.consumers -= usize::from(session.is_consumer && session.connection.is_some());
         session.enlisted != Enlisted::No
     }
 
