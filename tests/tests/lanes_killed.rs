@@ -175,7 +175,7 @@ async fn operate(client: Client, acknowledged: Arc<Acknowledged>, mut chance: Se
             1 => {
                 // Step by step, until all is done or a step breaks.
                 let mut request = RelevelRequest::default();
-                while let Ok(done) = client.relevel(LANE, &request).await {
+                while let Ok(done) = client.relevel_some(LANE, &request).await {
                     acknowledged.releveled.fetch_add(done.tasks, Ordering::Relaxed);
                     request.cursor = done.next;
                     if request.cursor.is_none() {

@@ -2,13 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends where it meets an error")]
 
+use futures_util::FutureExt;
 use futures_util::future::join_all;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
@@ -19,6 +20,10 @@ use windlass_tests::lanes::{create, until};
 
 fn task(key: &str) -> Vec<TaskToAdd> {
     vec![TaskToAdd { key: key.into(), payload: Some(b"x".to_vec().into()), ..TaskToAdd::default() }]
+}
+
+fn large(bytes: usize) -> Vec<TaskToAdd> {
+    vec![TaskToAdd { payload: Some(vec![7; bytes].into()), ..TaskToAdd::default() }]
 }
 
 fn producer_at(address: SocketAddr) -> TaskProducer {
@@ -67,12 +72,25 @@ async fn what_the_server_refuses_is_told_to_whoever_asked_and_the_others_go_on()
     let first = producer.add_as("jobs", task("b"), "monday").await.unwrap();
     assert_eq!(producer.add_as("jobs", task("b"), "monday").await.unwrap(), first);
     assert!(matches!(producer.add_as("jobs", task("b"), "a\nb").await, Err(ClientError::Setting(_))));
-    let large = vec![TaskToAdd { payload: Some(vec![7; 5_000_000].into()), ..TaskToAdd::default() }];
-    let refused = producer.add("jobs", large).await;
+    let refused = producer.add("jobs", large(5_000_000)).await;
     assert!(
         matches!(refused, Err(ClientError::Problem(problem)) if problem.code == ProblemCode::BodyTooLarge)
     );
     assert_eq!(server.get("/v1/lanes/jobs").await.json["added"], json!(2));
+
+    let later = |delay_ms| TaskToAdd {
+        not_before: Some("2130-01-31T08:00:00Z".into()),
+        delay_ms,
+        ..TaskToAdd::default()
+    };
+    let id = producer.add("jobs", vec![later(None)]).await.unwrap()[0];
+    let explained = server.get(&format!("/v1/lanes/jobs/tasks/{id}")).await.json;
+    assert_eq!(explained["due_at"], "2130-01-31T08:00:00.000Z", "{explained}");
+    let never = TaskToAdd { not_before: Some("soon".into()), ..TaskToAdd::default() };
+    for (task, why) in [(later(Some(7)), "not both"), (never, "is a time such as")] {
+        let refused = producer.add("jobs", vec![task]).await.unwrap_err();
+        assert!(refused.to_string().contains(why), "as over HTTP: {refused}");
+    }
 
     let address = server.address();
     server.stop().await;
@@ -81,10 +99,57 @@ async fn what_the_server_refuses_is_told_to_whoever_asked_and_the_others_go_on()
     assert!(matches!(gone, Err(ClientError::Unreachable { .. })), "{gone:?}");
 }
 
+#[tokio::test]
+async fn what_is_handed_over_takes_four_mebibytes_at_the_most_and_the_next_one_waits_for_room() {
+    // It takes connections, and never answers.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let producer = producer_at(listener.local_addr().unwrap());
+    let mut answers = Vec::new();
+    for _ in 0..4 {
+        answers.push(producer.begin("jobs", large(1_000_000)).await.unwrap());
+    }
+    assert!(producer.begin("jobs", large(200_000)).now_or_never().is_none(), "4 MiB are handed over");
+    let too_large = producer.begin("jobs", large(5_000_000)).now_or_never().expect("it is known at once");
+    assert!(too_large.is_err_and(|error| error.to_string().contains("send several")));
+    let small = producer.begin("jobs", task("a")).now_or_never().expect("there is room for a small one");
+    drop(small.unwrap());
+
+    // So are many small ones: 256 of them.
+    let producer = producer_at(listener.local_addr().unwrap());
+    for _ in 0..256 {
+        answers.push(producer.begin("jobs", task("a")).await.unwrap());
+    }
+    assert!(producer.begin("jobs", task("a")).now_or_never().is_none());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_addition_that_every_connection_breaks_at_gives_up_in_its_time_and_the_next_one_gets_through() {
+    let server = Here::start(|_| {}).await;
+    create(&server, "jobs").await;
+    let between = Arc::new(Between::default());
+    between.breaks_at_answers.store(true, Ordering::SeqCst);
+    let address = between.listen(server.address()).await;
+    let client = Client::new(&format!("http://{address}")).unwrap().retrying_for(Duration::from_millis(500));
+    let producer = TaskProducer::new(client);
+    let began = Instant::now();
+    let lost = tokio::time::timeout(Duration::from_secs(60), producer.add_as("jobs", task("a"), "monday"));
+    let lost = lost.await.expect("it gives up");
+    assert!(matches!(lost, Err(ClientError::Unreachable { .. })), "{lost:?}");
+    assert!(began.elapsed() >= Duration::from_millis(500), "not before its time is over");
+    assert!(between.connections.load(Ordering::SeqCst) > 1, "it was sent again");
+    between.breaks_at_answers.store(false, Ordering::SeqCst);
+    assert_eq!(producer.add_as("jobs", task("a"), "monday").await.unwrap().len(), 1);
+    assert_eq!(server.get("/v1/lanes/jobs").await.json["added"], json!(1), "and none is in twice");
+    server.stop().await;
+}
+
 /// What stands between a producer and its server, and can lose what the server says, and the connection.
 #[derive(Debug, Default)]
 struct Between {
     loses_answers: AtomicBool,
+    /// The connection ends where the server answers a request.
+    breaks_at_answers: AtomicBool,
+    connections: AtomicUsize,
     cut: Notify,
 }
 
@@ -104,13 +169,20 @@ impl Between {
     }
 
     async fn carry(&self, client: TcpStream, server: SocketAddr) {
+        /// The answer to the upgrade and that to Hello, each of which the client waits for.
+        const WELCOMES: usize = 2;
         let cut = self.cut.notified();
+        self.connections.fetch_add(1, Ordering::SeqCst);
         let server = TcpStream::connect(server).await.unwrap();
         let (mut from_client, mut to_client) = client.into_split();
         let (mut from_server, mut to_server) = server.into_split();
         let back = async {
-            let mut bytes = vec![0; 65_536];
+            let (mut bytes, mut nth) = (vec![0; 65_536], 0);
             while let Ok(count @ 1..) = from_server.read(&mut bytes).await {
+                nth += 1;
+                if nth > WELCOMES && self.breaks_at_answers.load(Ordering::SeqCst) {
+                    return;
+                }
                 let is_lost = self.loses_answers.load(Ordering::SeqCst);
                 if !is_lost && to_client.write_all(&bytes[..count]).await.is_err() {
                     return;

@@ -172,6 +172,9 @@ pub struct TaskToAdd {
     /// The object with what the consumer gets, instead of a payload.
     #[n(7)]
     pub object: Option<String>,
+    /// It is not handed out before this time (RFC 3339), instead of a delay.
+    #[n(8)]
+    pub not_before: Option<String>,
 }
 
 /// What the server sends.
@@ -469,6 +472,29 @@ mod tests {
         let decoded = |count| decode::<ClientFrame>(&encode(&frame(count))).unwrap();
         assert_eq!(decoded(TASKS_PER_ADD_MAX), frame(TASKS_PER_ADD_MAX));
         assert_eq!(decoded(200_000), frame(TASKS_PER_ADD_MAX + 1));
+    }
+
+    #[test]
+    fn a_task_to_be_added_takes_what_is_said_of_it_and_one_of_earlier_builds_says_no_time() {
+        let add = |task| ClientFrame::Add {
+            request: 6,
+            lane: "l".into(),
+            tasks: vec![task],
+            idempotency_key: None,
+        };
+        let task = TaskToAdd { key: "k".into(), ..TaskToAdd::default() };
+        let bytes = encode(&add(task.clone()));
+        assert_eq!(bytes, *b"\x82\x08\x83\x06\x61l\x81\x81\x61k", "nulls at its end are left out");
+        assert_eq!(decode::<ClientFrame>(&bytes).unwrap(), add(task.clone()));
+        let of_before = b"\x82\x08\x83\x06\x61l\x81\x88\x61k\xf6\xf6\xf6\x07\xf6\xf6\xf6";
+        let delayed = TaskToAdd { delay_ms: Some(7), ..task.clone() };
+        assert_eq!(decode::<ClientFrame>(of_before).unwrap(), add(delayed));
+        let later = TaskToAdd { not_before: Some("2030-01-31T08:00:00Z".into()), ..task };
+        let bytes = encode(&add(later.clone()));
+        let documented =
+            b"\x82\x08\x83\x06\x61l\x81\x89\x61k\xf6\xf6\xf6\xf6\xf6\xf6\xf6\x742030-01-31T08:00:00Z";
+        assert_eq!(bytes, documented);
+        assert_eq!(decode::<ClientFrame>(&bytes).unwrap(), add(later));
     }
 
     #[test]

@@ -278,7 +278,7 @@ pub(crate) struct Work {
     /// How many chunks to hold beyond those that run [default: as many as end in 100 ms, up to 1024; at least 4, and as many as run]
     #[arg(long, value_name = "N")]
     pub(crate) prefetch: Option<usize>,
-    /// Stop when there was nothing to do for so long and nothing waits for a retry
+    /// Stop when there was nothing to do for so long, and nothing waits for a retry, its time or a rate
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "1")]
     pub(crate) until_idle: Option<u64>,
     /// How long running chunks may take after Ctrl-C before they are given back

@@ -1,5 +1,6 @@
 //! How a command can end, and its exit code.
 
+use crate::table::visible;
 use std::io::Write;
 use std::process::ExitCode;
 use windlass_client::ClientError;
@@ -38,7 +39,9 @@ impl Exit {
             Exit::Fault(sentence) => (4, sentence),
             Exit::ReaderGone => return ExitCode::SUCCESS,
         };
-        eprintln!("error: {sentence}");
+        // Lines of a command's stderr are lines here, too.
+        let lines: Vec<String> = sentence.lines().map(visible).collect();
+        eprintln!("error: {}", lines.join("\n"));
         ExitCode::from(code)
     }
 }

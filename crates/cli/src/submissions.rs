@@ -7,7 +7,7 @@ use crate::changing;
 use crate::exit::{Exit, print, print_json};
 use crate::metadata::Pair;
 use crate::results;
-use crate::table::{age, aligned, between, grouped, short};
+use crate::table::{age, aligned, between, grouped, named, on_one_line, short};
 use std::time::Duration;
 use windlass_client::branches::{ChunkFailureRule, CommitProgress, OutputInfo};
 use windlass_client::{
@@ -130,19 +130,14 @@ fn show(global: &Global, info: &SubmissionInfo) -> Result<(), Exit> {
     ];
     let mut text = String::new();
     for (name, value) in rows.into_iter().filter(|(_, value)| !value.is_empty()) {
-        text.push_str(&format!("{name:<10} {value}\n"));
+        text.push_str(&named(name, &value));
     }
     if !info.troubles.is_empty() {
         let troubles: Vec<Vec<String>> = info
             .troubles
             .iter()
             .map(|it| {
-                vec![
-                    it.chunk.to_string(),
-                    it.failures.to_string(),
-                    age(&it.at),
-                    it.reason.replace('\n', " | "),
-                ]
+                vec![it.chunk.to_string(), it.failures.to_string(), age(&it.at), on_one_line(&it.reason)]
             })
             .collect();
         text.push('\n');

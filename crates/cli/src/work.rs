@@ -77,6 +77,11 @@ async fn execute(command: Arc<str>, chunk: Chunk) -> Result<Output, Failure> {
     let metadata = serde_json::to_string(chunk.metadata())?;
     let of_task = chunk.lane().map(|lane| ("WINDLASS_LANE", lane)).into_iter();
     let of_task = of_task.chain(chunk.key().map(|key| ("WINDLASS_KEY", key)));
+    if let Some(key) = chunk.key().filter(|key| key.contains('\0')) {
+        return Err(Failure::new(format!(
+            "the key {key:?} has a NUL character, which WINDLASS_KEY cannot hold: the command was not run"
+        )));
+    }
     let outputs = chunk.output_branch().map(|_| tempfile::tempdir()).transpose()?;
     let mut child = Command::new("sh")
         .arg("-c")

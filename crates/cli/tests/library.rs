@@ -4,17 +4,20 @@
 
 use bytes::Bytes;
 use futures_util::TryStreamExt;
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::oneshot;
 use windlass_client::json::{
     AttemptRef, ChunkVerdict, CompleteRequest, CompletedChunk, ExtendRequest, FailRequest, FailedChunk,
     ReleaseRequest, ReservationInfo, ReserveRequest,
 };
+use windlass_client::lanes::{RedriveRequest, RelevelRequest, TaskRequest};
 use windlass_client::{
     Blob, BulkAction, BulkFilter, BulkRequest, BulkResponse, ChangeRequest, Chunk, Client, ClientError,
     ConsumeSocket, Consumer, Failure, MetaValue, Output, ProblemCode, Producer, Strategy, SubmissionId,
@@ -292,6 +295,71 @@ async fn a_chunk_that_computes_for_long_holds_up_no_report_of_others() {
     // A heartbeat is due every 3.3 s, and with it everything else is said.
     assert!(began.elapsed() < Duration::from_secs(CHUNKS / 2), "reports have waited for heartbeats");
     watching.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_consumer_that_ends_when_idle_waits_for_what_a_rate_holds_up_and_not_for_what_is_blocked() {
+    let stage = Stage::new().await;
+    let limits = [
+        json!({"lane": {"per_second": 2.5}}),
+        json!({"each_key": {"per_second": 2.5}}),
+        json!({"each_key": {"per_second": 2.5}, "lane": {"per_second": 5}}),
+    ];
+    for (nth, limits) in limits.into_iter().enumerate() {
+        let lane = format!("lane-{nth}");
+        stage.client.create_lane(&lane).await.unwrap();
+        stage
+            .client
+            .change_lane(&lane, &serde_json::from_value(json!({"limits": limits})).unwrap())
+            .await
+            .unwrap();
+        let blocked = json!({"limits": {"named": {"blocked": {"in_flight": 0}}}});
+        stage.client.change_lane(&lane, &serde_json::from_value(blocked).unwrap()).await.unwrap();
+        let task = |key: &str| TaskRequest { key: key.into(), ..TaskRequest::default() };
+        let tasks = ["a", "acme/u", "acme/u", "acme/u", "blocked"].map(task);
+        stage.client.add_tasks(&lane, tasks.into()).await.unwrap();
+        let consumer =
+            Consumer::builder(stage.client.clone()).strategy(Strategy::Lane { name: lane.clone() });
+        let consumer = consumer.until_idle(Duration::from_millis(50));
+        let ended = consumer.run(|_| async { Ok(Output::Nothing) }, std::future::pending());
+        let tally = tokio::time::timeout(Duration::from_secs(60), ended).await.expect("it ends").unwrap();
+        assert_eq!(tally, Tally { completed: 4, ..Tally::default() }, "{limits}");
+        assert_eq!(stage.client.lane(&lane).await.unwrap().lane.waiting, 1, "what is blocked stays");
+    }
+}
+
+#[tokio::test]
+async fn what_was_done_before_a_request_of_many_failed_is_told_with_the_error() {
+    // Two answers, and then nobody is there any more.
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let client = Client::new(&url).unwrap().retrying_for(Duration::ZERO);
+    let serving = tokio::spawn(async move {
+        for _ in 0..4 {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            let mut request = Vec::new();
+            while !request.ends_with(b"}") {
+                assert_ne!(connection.read_buf(&mut request).await.unwrap(), 0);
+            }
+            let is_first = !String::from_utf8(request).unwrap().contains("cursor");
+            if is_first {
+                let body = r#"{"tasks": 2000, "next": "77-5"}"#;
+                let head = format!(
+                    "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {}",
+                    body.len()
+                );
+                connection.write_all(format!("{head}\r\n\r\n{body}").as_bytes()).await.unwrap();
+            }
+        }
+    });
+    let redriven = client.redrive("jobs", &RedriveRequest::default()).await.unwrap_err();
+    let releveled = client.relevel("jobs", &RelevelRequest::default()).await.unwrap_err();
+    for stopped in [redriven, releveled] {
+        assert_eq!((stopped.tasks, stopped.next.as_deref()), (2_000, Some("77-5")));
+        assert!(matches!(stopped.error, ClientError::Unreachable { .. }), "{stopped}");
+        assert!(stopped.to_string().ends_with("(this came after 2000 tasks)"), "{stopped}");
+    }
+    serving.await.unwrap();
 }
 
 #[tokio::test]

@@ -86,6 +86,19 @@ impl ClientError {
     }
 }
 
+/// A verb that takes several requests was stopped by one of them; what those before it did stays done.
+#[derive(Debug, thiserror::Error)]
+#[error("{error} (this came after {tasks} tasks)")]
+pub struct StoppedAfter {
+    /// The tasks of the requests before.
+    pub tasks: u64,
+    /// Where to go on: the `cursor` of a request. None if there was nothing before.
+    pub next: Option<String>,
+    /// What stopped it.
+    #[source]
+    pub error: ClientError,
+}
+
 /// A library's error with the causes below it, which is where connections say what happened.
 pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();

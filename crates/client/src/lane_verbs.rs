@@ -3,7 +3,7 @@
 use crate::branch_verbs::refuse;
 use crate::chance;
 use crate::client::{Call, Client};
-use crate::error::ClientError;
+use crate::error::{ClientError, StoppedAfter};
 use crate::verbs::check_idempotency_key;
 use http::Method;
 use windlass_api::lanes::{
@@ -96,8 +96,28 @@ impl Client {
         self.json(self.lane_call(Method::GET, lane, &["tasks", &task.to_string()])?).await
     }
 
-    /// Gives waiting tasks of keys new levels, by the weights that the keys have by name; some at a time.
+    /// Gives waiting tasks of keys new levels, by the weights that the keys have by name; all that are meant, and says how many got
+    /// another one.
     pub async fn relevel(
+        &self,
+        lane: &str,
+        request: &RelevelRequest,
+    ) -> Result<RelevelResponse, StoppedAfter> {
+        let mut request = request.clone();
+        let mut tasks = 0;
+        loop {
+            let some = self.relevel_some(lane, &request).await;
+            let some = some.map_err(|error| StoppedAfter { tasks, next: request.cursor.clone(), error })?;
+            tasks += some.tasks;
+            match some.next {
+                Some(next) => request.cursor = Some(next),
+                None => return Ok(RelevelResponse { tasks, next: None }),
+            }
+        }
+    }
+
+    /// The same as far as one request goes; the answer's `next` is the `cursor` of the next one.
+    pub async fn relevel_some(
         &self,
         lane: &str,
         request: &RelevelRequest,
@@ -115,11 +135,12 @@ impl Client {
         &self,
         lane: &str,
         request: &RedriveRequest,
-    ) -> Result<RedriveResponse, ClientError> {
+    ) -> Result<RedriveResponse, StoppedAfter> {
         let mut request = request.clone();
         let mut tasks = 0;
         loop {
-            let some = self.redrive_some(lane, &request).await?;
+            let some = self.redrive_some(lane, &request).await;
+            let some = some.map_err(|error| StoppedAfter { tasks, next: request.cursor.clone(), error })?;
             tasks += some.tasks;
             match some.next {
                 Some(next) => request.cursor = Some(next),

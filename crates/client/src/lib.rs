@@ -40,7 +40,7 @@ pub use branch_verbs::PutEntry;
 pub use chunking::{Chunks, operations_of};
 pub use client::Client;
 pub use consumer::{Activity, Chunk, Consumer, ConsumerBuilder, Failure, Tally};
-pub use error::ClientError;
+pub use error::{ClientError, StoppedAfter};
 pub use events::{Change, ChangeKind, EventStream};
 pub use objects::ObjectBody;
 pub use producer::{Producer, Submitted, Uploaded};
@@ -63,3 +63,4 @@ pub use windlass_core::batch::submissions::{MetaValue, Metadata, OnFailure, Subm
 pub use windlass_core::branches::entries::Digest;
 pub use windlass_core::entry::Output;
 pub use windlass_core::ids::{ChunkIndex, ChunkName, SubmissionId};
+pub use windlass_core::limits::IDEMPOTENCY_KEY_BYTES_MAX;

@@ -17,6 +17,9 @@ use windlass_api::frames::{self, ClientFrame, ServerFrame, WorkOf};
 /// What a closing server still has to say is not waited for longer than this.
 pub(crate) const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
 
+/// How long a refused frame waits before it is sent again.
+pub(crate) const PAUSE: Duration = Duration::from_millis(500);
+
 /// A connection that is on its way.
 pub(crate) type Connecting =
     Pin<Box<dyn Future<Output = Result<(ConsumeSocket, Welcome), ClientError>> + Send>>;

@@ -4,47 +4,43 @@
 //! - Every addition has an idempotency key. Those that are not answered when the connection breaks are sent again by the next one, and
 //!   none is in twice.
 //! - Additions are carried out in the order in which they were handed over, unless one is refused for now, or the connection breaks.
-//! - What is handed over and not answered is bounded, by number and by bytes; beyond that `add` waits.
-//! - An addition gives up when it could not be carried out for as long as its client tries.
+//! - What is handed over and not answered is bounded, by number and by bytes; beyond that `add` and `begin` wait.
+//! - An addition gives up when it could not be carried out for as long as its client tries, whether there is no connection or each
+//!   one breaks.
 
 use crate::backoff::Backoff;
 use crate::chance;
 use crate::client::Client;
 use crate::error::ClientError;
-use crate::link::{Connecting, Link, at, connect_after, ready, receive};
+use crate::link::{Connecting, Link, PAUSE, at, connect_after, ready, receive};
 use crate::socket::{ConsumeSocket, Welcome, refusal};
 use crate::verbs::check_idempotency_key;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 use windlass_api::frames::{self, ClientFrame, FRAME_BYTES_MAX, ServerFrame, TaskToAdd};
 use windlass_api::problem::{Problem, ProblemCode};
 use windlass_core::ids::SubmissionId;
 
-/// Additions that wait for their answers: as many as the server reads of one connection before it answers some.
+/// Additions that are handed over and not answered: as many as the server reads of one connection before it answers some.
 const UNANSWERED_MAX: usize = 256;
 
-/// Their bytes, for the same reason.
-const UNANSWERED_BYTES_MAX: usize = 4 * 1_024 * 1_024;
+/// Bytes of their frames, for the same reason. The largest frame has room alone.
+const UNANSWERED_BYTES_MAX: usize = FRAME_BYTES_MAX;
 
-/// How long a refused addition waits before it is sent again.
-const PAUSE: Duration = Duration::from_millis(500);
+/// What the smallest addition takes of that room, so that it holds no more of them than may be: 4 MiB / 256 = 16 KiB.
+const ROOM_MIN: usize = UNANSWERED_BYTES_MAX / UNANSWERED_MAX;
 
 /// Adds tasks to lanes by one connection. Cheap to clone; clones share the connection, which ends with the last of them.
 #[derive(Debug, Clone)]
 pub struct TaskProducer {
-    inbox: mpsc::Sender<Addition>,
-}
-
-/// Tasks that are to be added together.
-#[derive(Debug)]
-struct Addition {
-    lane: String,
-    tasks: Vec<TaskToAdd>,
-    key: String,
-    begun: Instant,
-    reply: oneshot::Sender<Result<Vec<SubmissionId>, ClientError>>,
+    /// What is sent has its room, so this holds no more than there is room for.
+    inbox: mpsc::UnboundedSender<(u64, Unanswered)>,
+    next_request: Arc<AtomicU64>,
+    room: Arc<Semaphore>,
 }
 
 impl TaskProducer {
@@ -53,9 +49,10 @@ impl TaskProducer {
     /// # Panics
     /// Outside of a Tokio runtime.
     pub fn new(client: Client) -> TaskProducer {
-        let (inbox, additions) = mpsc::channel(UNANSWERED_MAX);
+        let (inbox, additions) = mpsc::unbounded_channel();
         tokio::spawn(Sending::new(client, additions).run());
-        TaskProducer { inbox }
+        let room = Arc::new(Semaphore::new(UNANSWERED_BYTES_MAX));
+        TaskProducer { inbox, next_request: Arc::default(), room }
     }
 
     /// Adds tasks to a lane, all or none, and gives their ids in order. Many at once make it quick; which of those goes first is not
@@ -76,7 +73,7 @@ impl TaskProducer {
     }
 
     /// Hands tasks over, and gives what waits for their ids: additions that are begun one after the other are carried out in that order,
-    /// and none waits for another.
+    /// and none waits for another, as long as there is room.
     pub async fn begin(
         &self,
         lane: &str,
@@ -94,29 +91,41 @@ impl TaskProducer {
     ) -> Result<impl Future<Output = Result<Vec<SubmissionId>, ClientError>> + Send + use<>, ClientError>
     {
         let ended = || ClientError::Setting("the runtime of the task producer has ended".into());
+        let request = self.next_request.fetch_add(1, Ordering::Relaxed);
+        let add = ClientFrame::Add { request, lane: lane.to_owned(), tasks, idempotency_key: Some(key) };
+        let frame = frames::encode(&add);
+        drop(add);
+        if frame.len() > FRAME_BYTES_MAX {
+            let problem = format!(
+                "tasks of one addition have at most {FRAME_BYTES_MAX} bytes as a frame; send several"
+            );
+            return Err(ClientError::Problem(Problem::new(ProblemCode::BodyTooLarge, problem)));
+        }
+        let bytes = u32::try_from(frame.len().max(ROOM_MIN)).expect("it is at most the largest frame");
+        let room = Arc::clone(&self.room).acquire_many_owned(bytes).await.map_err(|_| ended())?;
         let (reply, answer) = oneshot::channel();
-        let addition = Addition { lane: lane.to_owned(), tasks, key, begun: Instant::now(), reply };
-        self.inbox.send(addition).await.map_err(|_| ended())?;
+        let unanswered = Unanswered { frame, begun: Instant::now(), reply, _room: room };
+        self.inbox.send((request, unanswered)).map_err(|_| ended())?;
         Ok(async move { answer.await.map_err(|_| ended())? })
     }
 }
 
-/// An addition that was sent, or will be as soon as there is a connection.
+/// An addition that was handed over: sent, or to be sent as soon as there is a connection.
 #[derive(Debug)]
 struct Unanswered {
     frame: Vec<u8>,
     begun: Instant,
     reply: oneshot::Sender<Result<Vec<SubmissionId>, ClientError>>,
+    /// Free for others when it is answered.
+    _room: OwnedSemaphorePermit,
 }
 
 /// The loop that owns the connection.
 struct Sending {
     client: Client,
-    inbox: mpsc::Receiver<Addition>,
+    inbox: mpsc::UnboundedReceiver<(u64, Unanswered)>,
     /// By their requests' numbers, in the order in which they were handed over.
     unanswered: BTreeMap<u64, Unanswered>,
-    bytes: usize,
-    next_request: u64,
     link: Option<Link>,
     connecting: Option<Connecting>,
     /// How long the next connection waits, the first one not at all.
@@ -128,13 +137,11 @@ struct Sending {
 }
 
 impl Sending {
-    fn new(client: Client, inbox: mpsc::Receiver<Addition>) -> Sending {
+    fn new(client: Client, inbox: mpsc::UnboundedReceiver<(u64, Unanswered)>) -> Sending {
         Sending {
             client,
             inbox,
             unanswered: BTreeMap::new(),
-            bytes: 0,
-            next_request: 0,
             link: None,
             connecting: None,
             wait: Duration::ZERO,
@@ -150,11 +157,10 @@ impl Sending {
             if self.link.is_none() && self.connecting.is_none() && !self.unanswered.is_empty() {
                 self.connecting = Some(connect_after(self.wait, &self.client, "task producer", None));
             }
-            let has_room = self.unanswered.len() < UNANSWERED_MAX && self.bytes < UNANSWERED_BYTES_MAX;
             let beat_at = self.link.as_ref().map(Link::beat_at);
             tokio::select! {
-                addition = self.inbox.recv(), if is_open && has_room => match addition {
-                    Some(addition) => self.take(addition),
+                addition = self.inbox.recv(), if is_open => match addition {
+                    Some((request, addition)) => self.take(request, addition),
                     None => is_open = false,
                 },
                 frame = receive(&mut self.link) => self.hear(frame),
@@ -168,26 +174,15 @@ impl Sending {
         }
     }
 
-    fn take(&mut self, Addition { lane, tasks, key, begun, reply }: Addition) {
+    fn take(&mut self, request: u64, addition: Unanswered) {
         // Whoever asked has gone, and nothing was sent.
-        if reply.is_closed() {
-            return;
-        }
-        let request = self.next_request;
-        self.next_request += 1;
-        let frame = frames::encode(&ClientFrame::Add { request, lane, tasks, idempotency_key: Some(key) });
-        if frame.len() > FRAME_BYTES_MAX {
-            let problem = format!(
-                "tasks of one addition have at most {FRAME_BYTES_MAX} bytes as a frame; send several"
-            );
-            let _ = reply.send(Err(ClientError::Problem(Problem::new(ProblemCode::BodyTooLarge, problem))));
+        if addition.reply.is_closed() {
             return;
         }
         if let Some(link) = &self.link {
-            link.send_bytes(frame.clone());
+            link.send_bytes(addition.frame.clone());
         }
-        self.bytes += frame.len();
-        self.unanswered.insert(request, Unanswered { frame, begun, reply });
+        self.unanswered.insert(request, addition);
     }
 
     fn hear(&mut self, frame: Result<Option<ServerFrame>, ClientError>) {
@@ -209,19 +204,30 @@ impl Sending {
                 }
             }
             Ok(Some(_)) => {}
-            Ok(None) => self.cut("the server closed the connection"),
+            Ok(None) => {
+                let error = self.client.unreachable("the server closed the connection".into());
+                self.cut(&error);
+            }
             Err(error @ ClientError::Protocol { .. }) => {
                 self.link = None;
                 self.give_up(&error, |_| true);
             }
-            Err(error) => self.cut(&error.to_string()),
+            Err(error) => self.cut(&error),
         }
     }
 
-    fn cut(&mut self, why: &str) {
-        tracing::info!(why, "connection lost");
+    /// The connection is lost. What was sent by one after the other in vain is not sent for ever.
+    fn cut(&mut self, error: &ClientError) {
+        tracing::info!(why = %error, "connection lost");
         self.link = None;
+        self.try_later(error);
+    }
+
+    /// The next connection waits for a while, and does not serve those whose time is over.
+    fn try_later(&mut self, error: &ClientError) {
         self.wait = self.backoff.next_wait(chance::random());
+        let retry_for = self.client.retry_for();
+        self.give_up(error, |it| it.begun.elapsed() >= retry_for);
     }
 
     fn take_connection(&mut self, connected: Result<(ConsumeSocket, Welcome), ClientError>) {
@@ -235,12 +241,8 @@ impl Sending {
                 self.again_at = None;
             }
             Err(error) => {
-                self.wait = self.backoff.next_wait(chance::random());
-                let retry_for = self.client.retry_for();
-                let is_over = |it: &Unanswered| it.begun.elapsed() >= retry_for;
-                if error.retry_helps() {
-                    self.give_up(&error, is_over);
-                } else {
+                self.try_later(&error);
+                if !error.retry_helps() {
                     self.give_up(&error, |_| true);
                 }
             }
@@ -253,7 +255,8 @@ impl Sending {
 
     fn beat(&mut self) {
         if self.link.as_mut().is_some_and(|link| !link.beat()) {
-            self.cut("the server is silent");
+            let error = self.client.unreachable("the server is silent".into());
+            self.cut(&error);
         }
     }
 
@@ -268,7 +271,6 @@ impl Sending {
 
     fn answer(&mut self, request: u64, answer: Result<Vec<SubmissionId>, ClientError>) {
         if let Some(it) = self.unanswered.remove(&request) {
-            self.bytes -= it.frame.len();
             // Whoever asked may have gone.
             let _ = it.reply.send(answer);
         }

@@ -1,6 +1,6 @@
 //! Branches and commits, for people.
 
-use crate::table::{age, aligned, counted, grouped};
+use crate::table::{age, aligned, counted, grouped, on_one_line};
 use indicatif::HumanBytes;
 use windlass_client::Digest;
 use windlass_client::branches::{
@@ -116,7 +116,7 @@ pub(super) fn commit_text(commit: &CommitInfo) -> String {
 
 /// What became of a request for a commit, behind that word.
 pub(crate) fn outcome_text(outcome: &CommitOutcome) -> String {
-    let reason = outcome.reason.as_deref();
+    let reason = outcome.reason.as_deref().map(on_one_line);
     match (outcome.state, &outcome.commit) {
         (CommitProgress::Committed, Some(commit)) => format!("{}: {}", commit.id, changes_text(commit)),
         (CommitProgress::Aborted, _) => {

@@ -121,7 +121,7 @@ fn key_and_weight(text: &str) -> Result<(String, f64), String> {
 }
 
 #[derive(Debug, Args)]
-#[command(group = clap::ArgGroup::new("what").multiple(true).args(["in_flight", "per_second", "lift"]))]
+#[command(group = clap::ArgGroup::new("what").multiple(true).args(["in_flight", "per_second", "lift", "exempt"]))]
 pub(crate) struct Limit {
     /// The lane, whose limit it is unless another one is named
     pub(crate) lane: String,
@@ -144,14 +144,17 @@ pub(crate) struct Limit {
     #[arg(long, value_name = "N", requires = "per_second")]
     pub(crate) burst: Option<u32>,
     /// Lift the limit
-    #[arg(long, conflicts_with_all = ["in_flight", "per_second", "burst"])]
+    #[arg(long, conflicts_with_all = ["in_flight", "per_second", "burst", "exempt"])]
     pub(crate) lift: bool,
+    /// Let this key go without the limit of each key, or this tenant without that of each tenant; --lift ends that
+    #[arg(long, requires = "key", conflicts_with_all = ["in_flight", "per_second", "burst", "each_key", "each_tenant"])]
+    pub(crate) exempt: bool,
 }
 
 impl Limit {
     /// Whether nothing is set or lifted: then the limits are shown.
     pub(crate) const fn is_look(&self) -> bool {
-        self.in_flight.is_none() && self.per_second.is_none() && !self.lift
+        self.in_flight.is_none() && self.per_second.is_none() && !self.lift && !self.exempt
     }
 }
 
@@ -194,7 +197,7 @@ pub(crate) struct Add {
     /// The same key within a day adds the same task [default: a new one]
     ///
     /// With --from each batch gets a key made of it and the number of its first line, so that the same command can be run again after an
-    /// unclear end: nothing is added twice.
+    /// unclear end, or when a bad line is mended: nothing is added twice. It has at most 234 bytes then.
     #[arg(long, value_name = "KEY")]
     pub(crate) idempotency_key: Option<String>,
 }

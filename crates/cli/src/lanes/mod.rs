@@ -10,6 +10,7 @@ use crate::exit::{Exit, print, print_json};
 use crate::table::{counted, grouped};
 use args::{Lanes, LanesCommand, Limit};
 use indicatif::ProgressBar;
+use std::collections::BTreeSet;
 use std::pin::pin;
 use std::time::Duration;
 use text::{details_text, explained_text, limits_text, list_text, print_dead};
@@ -17,7 +18,7 @@ use windlass_client::lanes::{
     KeyOrderInfo, LaneChangeRequest, LaneDetails, LaneLimitsChange, LaneLimitsInfo, LaneListQuery, LaneQuery,
     LimitInfo, RedriveRequest, RedriveResponse, RelevelRequest, RelevelResponse,
 };
-use windlass_client::{Client, ClientError};
+use windlass_client::{Client, ClientError, SubmissionId};
 
 pub(crate) async fn run(global: &Global, lanes: Lanes) -> Result<(), Exit> {
     let client = global.client()?;
@@ -96,7 +97,8 @@ async fn show_limits(global: &Global, client: &Client, lane: &str) -> Result<(),
 
 /// The lane and the limits that are set or lifted.
 fn limits_of(it: Limit) -> (String, LaneLimitsChange) {
-    let Limit { lane, each_key, each_tenant, key, in_flight, per_second, burst, lift } = it;
+    // Nothing said of a key by its name exempts it.
+    let Limit { lane, each_key, each_tenant, key, in_flight, per_second, burst, lift, exempt: _ } = it;
     let limit = (!lift).then_some(LimitInfo { in_flight, per_second, burst });
     let limits = match (each_key, each_tenant, key) {
         (true, _, _) => LaneLimitsChange { each_key: Some(limit), ..LaneLimitsChange::default() },
@@ -119,7 +121,9 @@ async fn change_showing(
     change: &LaneChangeRequest,
 ) -> Result<LaneDetails, ClientError> {
     const LOOK_EVERY: Duration = Duration::from_millis(500);
+    const CHANGING: &str = "changing limits";
     let bar = bars::upload();
+    bar.set_message(CHANGING);
     let mut changed = pin!(client.change_lane(lane, change));
     loop {
         match tokio::time::timeout(LOOK_EVERY, &mut changed).await {
@@ -127,12 +131,13 @@ async fn change_showing(
                 bar.finish_and_clear();
                 return changed;
             }
-            Err(_) => show_key_order(client, lane, &bar).await,
+            Err(_) => show_key_order(client, lane, &bar, CHANGING).await,
         }
     }
 }
 
-async fn show_key_order(client: &Client, lane: &str, bar: &ProgressBar) {
+/// Shows how far a lane's tasks are put in order, or what else is done.
+async fn show_key_order(client: &Client, lane: &str, bar: &ProgressBar, else_done: &'static str) {
     // Whatever is wrong with it, the request itself will say.
     let no_keys = LaneQuery { key: None, keys: Some(0) };
     let Ok(LaneDetails { key_order, lane: info, .. }) = client.lane_with(lane, &no_keys).await else {
@@ -143,7 +148,7 @@ async fn show_key_order(client: &Client, lane: &str, bar: &ProgressBar) {
             let (done, all) = (grouped(tasks), grouped(info.waiting.max(tasks)));
             format!("putting tasks in order key by key: {done} of {all}")
         }
-        KeyOrderInfo::Kept | KeyOrderInfo::Absent => String::new(),
+        KeyOrderInfo::Kept | KeyOrderInfo::Absent => else_done.into(),
     });
 }
 
@@ -154,6 +159,8 @@ async fn redrive(
     mut request: RedriveRequest,
 ) -> Result<(), Exit> {
     let bar = bars::upload();
+    let named: BTreeSet<SubmissionId> = request.tasks.iter().copied().collect();
+    let named = named.len() as u64;
     let mut tasks = 0;
     loop {
         let some = client.redrive_some(lane, &request).await.inspect_err(|_| {
@@ -169,21 +176,49 @@ async fn redrive(
     }
     bar.finish_and_clear();
     if global.json {
-        return print_json(&RedriveResponse { tasks, next: None });
+        print_json(&RedriveResponse { tasks, next: None })?;
+    } else if named == 0 || tasks > 0 {
+        eprintln!("{} tried again", counted(tasks, "task"));
     }
-    eprintln!("{} tried again", counted(tasks, "task"));
+    tell_of_alive(lane, named.saturating_sub(tasks), tasks)
+}
+
+/// Of the tasks that were named, so many are not dead, and so many others were tried again.
+fn tell_of_alive(lane: &str, alive: u64, tasks: u64) -> Result<(), Exit> {
+    match (alive, tasks) {
+        (0, _) => {}
+        (alive, 0) => {
+            let these =
+                if alive == 1 { "this task is not".into() } else { format!("none of these {alive} is") };
+            return Err(Exit::Refused(format!(
+                "{these} dead, so nothing was tried again; `windlass lanes dead {lane}` shows what is"
+            )));
+        }
+        (1, _) => eprintln!("1 of the tasks that you named is not dead, and was left as it is"),
+        (alive, _) => {
+            eprintln!("{alive} of the tasks that you named are not dead, and were left as they are")
+        }
+    }
     Ok(())
 }
 
 async fn relevel(global: &Global, client: &Client, lane: &str, keys: Vec<String>) -> Result<(), Exit> {
+    const COUNTING: &str = "counting the tasks that wait";
     let bar = bars::upload();
+    bar.set_message(COUNTING);
     let mut request = RelevelRequest { keys, cursor: None };
     let mut tasks = 0;
     loop {
-        let done = client.relevel(lane, &request).await?;
+        let done = client.relevel_some(lane, &request).await.inspect_err(|_| {
+            bar.finish_and_clear();
+            eprintln!(
+                "{} moved to another level before this; run it again for the rest",
+                counted(tasks, "task")
+            );
+        })?;
         tasks += done.tasks;
         match tasks {
-            0 => show_key_order(client, lane, &bar).await,
+            0 => show_key_order(client, lane, &bar, COUNTING).await,
             _ => bar.set_message(format!("{} moved", grouped(tasks))),
         }
         match done.next {

@@ -1,8 +1,11 @@
 //! Lanes by hand.
 
-use super::stage::Stage;
+use super::stage::{Given, Stage};
 use serde_json::json;
-use windlass_client::Client;
+use std::io::{BufRead, BufReader, Read};
+use std::process::Stdio;
+use std::time::Duration;
+use windlass_client::{Client, Consumer, Output, Strategy};
 
 #[test]
 fn a_lane_is_created_filled_worked_on_and_its_dead_tasks_are_driven_again() {
@@ -192,14 +195,19 @@ fn what_is_limited_is_shown_by_itself_and_as_many_keys_as_are_asked_for() {
     let none = stage.run(&limit);
     assert_eq!((none.code, none.stdout.as_str(), none.stderr.as_str()), (0, "", "no limits\n"));
     stage.run(&[&limit[..], &["--each-key", "--in-flight", "2"]].concat()).well();
-    // The command line has no word for it.
-    let exempt = serde_json::from_value(json!({"limits": {"named": {"bob": {}}}})).unwrap();
-    let client = Client::new(&format!("http://{}", stage.address)).unwrap();
-    let changed = async { client.change_lane("emails", &exempt).await };
-    tokio::runtime::Runtime::new().unwrap().block_on(changed).unwrap();
+    stage.run(&[&limit[..], &["--key", "bob", "--exempt"]].concat()).well();
+    for wrong in
+        [&["--exempt"][..], &["--each-key", "--exempt"], &["--key", "bob", "--exempt", "--in-flight", "2"]]
+    {
+        let refused = stage.run(&[&limit[..], wrong].concat());
+        assert!(refused.code == 2 && refused.stderr.contains("Usage"), "{refused:?}");
+    }
     assert_eq!(stage.run(&limit).well(), "limits     each key: 2 in flight\n           bob: no limit\n");
     let as_json = stage.json(&limit);
     assert_eq!(as_json, json!({"each_key": {"in_flight": 2}, "named": {"bob": {}}}));
+
+    let back = stage.run(&[&limit[..], &["--key", "bob", "--lift"]].concat()).well();
+    assert!(!back.contains("bob"), "the limit of each key is for it again: {back}");
 
     let tasks: String = (0..30).map(|nth| format!("{{\"key\": \"k{nth}\"}}\n")).collect();
     std::fs::write(stage.folder.path().join("tasks.jsonl"), tasks).unwrap();
@@ -210,4 +218,143 @@ fn what_is_limited_is_shown_by_itself_and_as_many_keys_as_are_asked_for() {
     }
     let tenant = stage.run(&["lanes", "relevel", "emails", "--key", "acme/"]);
     assert!(tenant.code == 1 && tenant.stderr.contains("counts at once"), "{tenant:?}");
+}
+
+#[test]
+fn a_line_that_breaks_a_rule_is_named_by_its_number_and_with_a_key_the_same_command_goes_on() {
+    let stage = Stage::new(&[]);
+    stage.run(&["lanes", "create", "emails"]).well();
+    let file = |bad: &str| -> String {
+        (1..=2_300).map(|nth| if nth == 1_018 { format!("{bad}\n") } else { "{}\n".to_owned() }).collect()
+    };
+    std::fs::write(stage.folder.path().join("tasks.jsonl"), file("{\"priority\": 12}")).unwrap();
+    let add = ["lanes", "add", "emails", "--from", "tasks.jsonl"];
+    let stopped = stage.run(&add);
+    let why = "error: line 1018 cannot be added: a task's priority is from 0 to 9, the largest first; 1,000 tasks of earlier lines are in: \
+               mend it, and go on from line 1001\n";
+    assert!(stopped.code == 1 && stopped.stderr.ends_with(why), "{stopped:?}");
+
+    let as_one = [&add[..], &["--idempotency-key", "monday"]].concat();
+    let stopped = stage.run(&as_one);
+    let go_on = "are in: mend it, and run the same command again, which adds nothing twice\n";
+    assert!(stopped.code == 1 && stopped.stderr.ends_with(go_on), "{stopped:?}");
+    std::fs::write(stage.folder.path().join("tasks.jsonl"), file("{\"priority\": 9}")).unwrap();
+    let mended = stage.run(&as_one);
+    assert_eq!((mended.code, mended.stdout.lines().count()), (0, 2_300), "{mended:?}");
+    assert_eq!(stage.json(&["lanes", "show", "emails"])["added"], json!(1_000 + 2_300));
+
+    let long = "k".repeat(253);
+    let refused = stage.run(&[&add[..], &["--idempotency-key", &long]].concat());
+    assert!(refused.code == 2 && refused.stderr.contains("at most 234 bytes"), "{refused:?}");
+    stage.run(&[&add[..], &["--idempotency-key", &long[..234]]].concat()).well();
+
+    stage.run(&["lanes", "drain", "emails"]).well();
+    let refused = stage.run(&[&add[..], &["--idempotency-key", "tuesday"]].concat());
+    let go_on = "0 tasks added before this; the same command is refused again until this is mended: ";
+    assert!(refused.code == 1 && refused.stderr.starts_with(go_on), "{refused:?}");
+}
+
+#[test]
+fn a_file_of_tasks_is_added_to_its_end_also_if_nobody_reads_the_ids() {
+    let stage = Stage::new(&[]);
+    stage.run(&["lanes", "create", "emails"]).well();
+    std::fs::write(stage.folder.path().join("tasks.jsonl"), "{}\n".repeat(20_000)).unwrap();
+    for args in [
+        &["lanes", "add", "emails", "--from", "tasks.jsonl"][..],
+        &["--json", "lanes", "add", "emails", "--from", "tasks.jsonl"],
+    ] {
+        let mut command = stage.command(args);
+        let mut adding = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut first = String::new();
+        BufReader::new(adding.stdout.take().unwrap()).read_line(&mut first).unwrap();
+        assert!(!first.is_empty(), "somebody has read a line, and goes away");
+        let mut said = String::new();
+        adding.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert_eq!((adding.wait().unwrap().code(), said.as_str()), (Some(0), "added 20,000 tasks\n"));
+    }
+    assert_eq!(stage.json(&["lanes", "show", "emails"])["added"], json!(40_000));
+}
+
+#[test]
+fn how_far_a_priority_is_done_and_read_and_its_virtual_time_are_shown() {
+    /// After 4,096 of them it is noted how far all are done.
+    const TASKS: u64 = 4_200;
+    const STRIDE: u64 = 1 << 20;
+    let stage = Stage::new(&[]);
+    stage.run(&["lanes", "create", "emails"]).well();
+    let line = "{\"key\": \"a\", \"priority\": 3}\n";
+    std::fs::write(stage.folder.path().join("tasks.jsonl"), line.repeat(TASKS as usize)).unwrap();
+    let ids = stage.run(&["lanes", "add", "emails", "--from", "tasks.jsonl"]).well();
+    let client = Client::new(&format!("http://{}", stage.address)).unwrap();
+    let consumer = Consumer::builder(client.clone()).strategy(Strategy::Lane { name: "emails".into() });
+    let consumer = consumer.concurrency(64).until_idle(Duration::from_millis(100));
+    let done_and_noted = async {
+        consumer.run(|_| async { Ok(Output::Nothing) }, std::future::pending()).await.unwrap();
+        while client.lane("emails").await.unwrap().priorities[0].ack_level.is_none() {}
+    };
+    let in_time = async { tokio::time::timeout(Duration::from_secs(60), done_and_noted).await };
+    tokio::runtime::Runtime::new().unwrap().block_on(in_time).unwrap();
+    let last = stage.run(&["lanes", "add", "emails", "--key", "c", "--priority", "3"]).well();
+
+    let shown = stage.run(&["lanes", "show", "emails"]).well();
+    let cells = |line: &str| -> Vec<String> {
+        line.split("  ").map(|cell| cell.trim().to_owned()).filter(|cell| !cell.is_empty()).collect()
+    };
+    let table: Vec<&str> = shown.lines().skip_while(|line| !line.starts_with("PRIORITY")).take(2).collect();
+    let head = ["PRIORITY", "TASKS", "OUT", "KEYS", "AT LIMIT", "IN MEMORY", "A", "R", "M", "V"];
+    assert_eq!(cells(table[0]), head);
+    let row = cells(table[1]);
+    let (v, last) = (TASKS * STRIDE, last.trim());
+    assert_eq!(row[..6], ["3", "1", "0", "1", "0", "1, all"], "{shown}");
+    let nth_acked = ids.lines().position(|id| row[6].ends_with(&format!(", {id}>"))).unwrap() as u64;
+    assert!(nth_acked >= 4_000 && row[6].starts_with(&format!("<{}, ", nth_acked * STRIDE)), "{shown}");
+    // Everything is read, and what comes after nothing waited begins behind all that was there.
+    let highest = format!("<{v}, {last}>");
+    assert_eq!(row[7..], [&*highest, &*highest, &*v.to_string()], "{shown}");
+}
+
+#[test]
+fn keys_and_reasons_are_shown_on_one_line_each_and_move_no_cursor() {
+    let stage = Stage::new(&[]);
+    stage.run(&["lanes", "create", "emails"]).well();
+    let tasks = "{\"key\": \"\", \"attempts_max\": 1}\n{\"key\": \"a\\u001b[2J\\n\", \"attempts_max\": 1}\n{\"key\": \"b\\u0000\", \"attempts_max\": 1}\n";
+    std::fs::write(stage.folder.path().join("tasks.jsonl"), tasks).unwrap();
+    stage.run(&["lanes", "add", "emails", "--from", "tasks.jsonl"]).well();
+    stage.run(&["lanes", "limit", "emails", "--in-flight", "0"]).well();
+    let shown = stage.run(&["lanes", "show", "emails"]).well();
+    for row in ["\"\"            0 ", "a\\u{1b}[2J\\n  0 ", "b\\u{0}        0 "] {
+        assert!(shown.contains(&format!("\n{row}")), "{shown}");
+    }
+    assert_eq!(shown.matches("  that of the lane\n").count(), 3, "{shown}");
+    assert!(shown.contains("at limit   nothing of the lane is handed out: its limit is 0\n"), "{shown}");
+    stage.run(&["lanes", "limit", "emails", "--lift"]).well();
+
+    let exec = "printf 'File \"x.py\"\\n\\033[31mValueError: boom\\n' >&2; exit 1";
+    stage.run(&["work", "--exec", exec, "--strategy", "Lane(emails)", "--until-idle"]).well();
+    let dead = stage.run(&["lanes", "dead", "emails"]).well();
+    assert!(dead.contains("  exit status 1: File \"x.py\" | \\u{1b}[31mValueError: boom\n"), "{dead}");
+    let why =
+        "the key \"b\\0\" has a NUL character, which WINDLASS_KEY cannot hold: the command was not run\n";
+    assert!(dead.contains(why), "{dead}");
+}
+
+#[test]
+fn tasks_that_are_named_and_are_not_dead_are_not_said_to_be_tried_again() {
+    let stage = Stage::new(&[]);
+    stage.run(&["lanes", "create", "emails"]).well();
+    let dead = stage.run(&["lanes", "add", "emails", "--attempts-max", "1"]).well();
+    stage.run(&["work", "--exec", "exit 3", "--strategy", "Lane(emails)", "--until-idle"]).well();
+    let alive = stage.run(&["lanes", "add", "emails"]).well();
+    let (alive, dead) = (alive.trim(), dead.trim());
+    let redrive = |args: &[&str]| -> Given { stage.run(&[&["lanes", "redrive", "emails"], args].concat()) };
+    let none = redrive(&[alive]);
+    let why = "error: this task is not dead, so nothing was tried again; `windlass lanes dead emails` shows what is\n";
+    assert_eq!((none.code, none.stderr.as_str()), (1, why));
+    let none = redrive(&[alive, "77", alive]);
+    assert!(none.code == 1 && none.stderr.starts_with("error: none of these 2 is dead"), "{none:?}");
+    let some = redrive(&[alive, dead]);
+    let said = "1 task tried again\n1 of the tasks that you named is not dead, and was left as it is\n";
+    assert_eq!((some.code, some.stderr.as_str()), (0, said));
+    let all = redrive(&["--all"]);
+    assert_eq!((all.code, all.stderr.as_str()), (0, "0 tasks tried again\n"));
 }

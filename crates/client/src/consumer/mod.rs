@@ -1,9 +1,10 @@
 //! The consumer's side: work on chunks, many at a time, over one connection that mends itself.
 //!
 //! Reading order: `work` (what a closure gets and gives), `book` (what is held, due and unanswered; pure), `prefetch` (how much
-//! to hold), `session` (the loop around them that owns the socket and the running closures).
+//! to hold), `session` (the loop around them that owns the socket and the running closures), `idle` (whether nothing is left to do).
 
 mod book;
+mod idle;
 mod prefetch;
 mod session;
 mod work;
@@ -111,7 +112,8 @@ impl ConsumerBuilder {
         self
     }
 
-    /// Ends by itself when there was nothing to do for so long and no chunk waits for a retry.
+    /// Ends by itself when there was nothing to do for so long, no chunk waits for a retry, and no task of its lanes for its time or a
+    /// rate.
     #[must_use]
     pub const fn until_idle(mut self, idle_for: Duration) -> ConsumerBuilder {
         self.until_idle = Some(idle_for);

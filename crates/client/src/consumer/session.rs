@@ -1,6 +1,7 @@
 //! The session: one loop that owns the book, the socket and the running closures.
 
 use super::book::{Book, Held, Key, Refused, Tally};
+use super::idle::check_idle;
 use super::prefetch::{AtHand, Prefetch};
 use super::work::{Chunk, Failure, Gave};
 use super::{Activity, ConsumerBuilder};
@@ -8,7 +9,7 @@ use crate::backoff::Backoff;
 use crate::chance;
 use crate::client::Client;
 use crate::error::ClientError;
-use crate::link::{CLOSE_PATIENCE, Connecting, Link, at, connect_after, ready, receive};
+use crate::link::{CLOSE_PATIENCE, Connecting, Link, PAUSE, at, connect_after, ready, receive};
 use crate::socket::{ConsumeSocket, Welcome, refusal};
 use std::collections::HashMap;
 use std::future::{pending, poll_fn};
@@ -17,14 +18,10 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 use tokio::task::{Id, JoinError, JoinSet};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 use windlass_api::frames::{ClientFrame, ServerFrame, WorkChunk, WorkOf};
 use windlass_api::json::{AttemptRef, ReleaseRequest};
-use windlass_api::lanes::LaneQuery;
 use windlass_core::entry::Output;
-
-/// How long a refused frame waits before it is said again.
-const PAUSE: Duration = Duration::from_millis(500);
 
 /// Chunks that take no longer share a report: the first of them waits so long for the others at the most.
 const REPORT_PATIENCE: Duration = Duration::from_millis(1);
@@ -397,20 +394,6 @@ async fn quiet(report_by: Option<Instant>) {
         Poll::Pending
     })
     .await
-}
-
-/// Whether there is really nothing left to do: a chunk that waits for its retry is something, and so are one that is ready
-/// and on its way to us, and a task of our lanes that is not due yet.
-async fn check_idle(at: Option<Instant>, client: &Client, lanes: Vec<&str>) -> bool {
-    let Some(at) = at else { return pending().await };
-    sleep_until(at).await;
-    for lane in lanes {
-        let no_keys = LaneQuery { key: None, keys: Some(0) };
-        if client.lane_with(lane, &no_keys).await.is_ok_and(|it| it.lane.delayed > 0) {
-            return false;
-        }
-    }
-    client.status().await.is_ok_and(|status| status.chunks_delayed == 0 && status.chunks_ready == 0)
 }
 
 /// Gives back what was handed out while we said goodbye, by the other door.

@@ -144,7 +144,7 @@ pub(super) fn request_of(task: TaskToAdd) -> TaskRequest {
         priority: task.priority.unwrap_or_default(),
         payload: task.payload.map(|payload| Blob(payload.into())),
         object: task.object,
-        not_before: None,
+        not_before: task.not_before,
         delay_ms: task.delay_ms,
         attempts_max: task.attempts_max,
         retry_delay_ms: task.retry_delay_ms,

@@ -177,8 +177,8 @@ pub(super) fn unknown_lane(name: &str) -> Problem {
     super::problem_of_refusal(&Refusal::LaneUnknown { lane: name.to_owned() })
 }
 
-/// A task as the machine takes it.
-fn new_task(request: TaskRequest) -> Result<NewTask, String> {
+/// A task as the machine takes it; what its limits are, it says itself.
+pub fn new_task(request: TaskRequest) -> Result<NewTask, String> {
     let weight = request.weight.map_or(Ok(Weight::ONE), Weight::of)?;
     let payload = match (request.payload, request.object) {
         (Some(_), Some(_)) => return Err("a task has a `payload` or an `object`, not both".into()),

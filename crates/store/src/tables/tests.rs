@@ -154,7 +154,9 @@ fn a_scan_from_where_everything_is_done_costs_no_more_however_much_that_is() {
         ratios.sort_by(f64::total_cmp);
         ratios[ROUNDS / 2]
     });
-    println!("of {DONE} done: {from_acked:.2} times as long from there, {from_nothing:.1} from the beginning");
+    println!(
+        "of {DONE} done: {from_acked:.2} times as long from there, {from_nothing:.1} from the beginning"
+    );
     assert!(from_acked < 2.0, "{from_acked:.2} times as long as where nothing was ever done");
 }
 
