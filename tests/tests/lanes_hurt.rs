@@ -312,7 +312,7 @@ enum Set {
 
 /// The clock is set to so many hours off; gives the server that runs then.
 async fn set_clock(
-    mut server: Served,
+    server: Served,
     hurt: &Hurt,
     (data, port): (&std::path::Path, u16),
     hours: i64,

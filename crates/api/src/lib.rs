@@ -16,4 +16,5 @@ mod numbers;
 pub mod objects;
 pub mod overview;
 pub mod problem;
+mod tasks;
 pub mod weights;

@@ -18,7 +18,6 @@ use windlass_client::lanes::{AddTasksResponse, TaskRequest};
 use windlass_client::{
     Blob, Client, ClientError, IDEMPOTENCY_KEY_BYTES_MAX, Problem, ProblemCode, SubmissionId,
 };
-use windlass_server::service::lanes::new_task;
 
 /// Tasks in one request; the server takes no more.
 const TASKS_PER_REQUEST: usize = 1_000;
@@ -235,7 +234,7 @@ impl Progress {
 
 /// The first rule that a task breaks, as the server would say it.
 fn problem_of(task: &TaskRequest) -> Option<String> {
-    match new_task(task.clone()) {
+    match task.clone().into_task() {
         Ok(task) => task.problem(),
         Err(problem) => Some(problem),
     }

@@ -202,8 +202,8 @@ pub(super) fn print_dead(dead: &DeadTasks) -> Result<(), Exit> {
         return Ok(());
     }
     print(dead_text(dead, columns()).as_bytes())?;
-    if dead.groups_left_out > 0 {
-        eprintln!("{} more, which are smaller, are not shown", counted(dead.groups_left_out, "group"));
+    if dead.tasks_left_out > 0 {
+        eprintln!("{} of smaller groups are not shown", counted(dead.tasks_left_out, "task"));
     }
     if dead.has_more {
         eprintln!("there are more: these are of the first {}", counted(dead.looked_at, "dead task"));

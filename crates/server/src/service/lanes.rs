@@ -7,19 +7,17 @@ use futures_util::FutureExt;
 use futures_util::future::{Either, ready};
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
-use windlass_api::lanes::{AddTasksRequest, AddTasksResponse, LaneDetails, LaneQuery, TaskRequest};
+use windlass_api::lanes::{AddTasksRequest, AddTasksResponse, LaneDetails, LaneQuery};
 use windlass_api::problem::{Problem, ProblemCode};
 use windlass_core::entry::{Command, Outcome, Refusal};
 use windlass_core::ids::ChunkName;
-use windlass_core::lanes::levels::{LaneNumber, Level, RankName, Weight};
+use windlass_core::lanes::levels::{LaneNumber, Level, RankName};
 use windlass_core::lanes::listing;
 use windlass_core::lanes::open::SetLane;
 use windlass_core::lanes::places::{Place, PlaceRow};
 use windlass_core::lanes::reader::Placed;
-use windlass_core::lanes::tasks::{AddTasks, NewTask, Payload, PayloadRef, Standing};
-use windlass_core::limits::{ATTEMPTS_MAX_DEFAULT, RETRY_DELAY_MS_DEFAULT};
+use windlass_core::lanes::tasks::{AddTasks, NewTask, PayloadRef, Standing};
 use windlass_core::tables::ReadRows;
-use windlass_core::time::At;
 
 /// What is changed of a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,7 +100,7 @@ impl Service {
     ) -> Result<AddTasks, String> {
         let several = request.tasks.len() > 1;
         let tasks = request.tasks.into_iter().enumerate().map(|(nth, task)| {
-            new_task(task).map_err(|problem| match several {
+            task.into_task().map_err(|problem| match several {
                 true => format!("task {nth}: {problem}"),
                 false => problem,
             })
@@ -175,37 +173,4 @@ pub(super) fn invalid(problem: String) -> Problem {
 
 pub(super) fn unknown_lane(name: &str) -> Problem {
     super::problem_of_refusal(&Refusal::LaneUnknown { lane: name.to_owned() })
-}
-
-/// A task as the machine takes it; what its limits are, it says itself.
-pub fn new_task(request: TaskRequest) -> Result<NewTask, String> {
-    let weight = request.weight.map_or(Ok(Weight::ONE), Weight::of)?;
-    let payload = match (request.payload, request.object) {
-        (Some(_), Some(_)) => return Err("a task has a `payload` or an `object`, not both".into()),
-        (Some(payload), None) => Payload::Inline(payload.0.into()),
-        (None, Some(object)) => Payload::Object(object),
-        (None, None) => Payload::Nothing,
-    };
-    let not_before = match (request.not_before, request.delay_ms) {
-        (Some(_), Some(_)) => return Err("say `not_before` or `delay_ms`, not both".into()),
-        (Some(text), None) => Some(time_of(&text)?),
-        (None, Some(_) | None) => None,
-    };
-    Ok(NewTask {
-        key: request.key,
-        weight,
-        priority: request.priority,
-        payload,
-        not_before,
-        attempts_max: request.attempts_max.unwrap_or(ATTEMPTS_MAX_DEFAULT),
-        retry_delay_ms: request.retry_delay_ms.unwrap_or(RETRY_DELAY_MS_DEFAULT),
-        delay_ms: request.delay_ms,
-    })
-}
-
-fn time_of(text: &str) -> Result<At, String> {
-    let problem = || format!("`not_before` is a time such as 2027-01-31T12:00:00Z, not {text:?}");
-    let time = humantime::parse_rfc3339_weak(text).map_err(|_| problem())?;
-    let since = time.duration_since(std::time::UNIX_EPOCH).map_err(|_| problem())?;
-    u64::try_from(since.as_millis()).map(At::from_ms).map_err(|_| problem())
 }
