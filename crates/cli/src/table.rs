@@ -71,7 +71,7 @@ pub(crate) fn shortened(text: &str, columns: usize) -> String {
     };
     let room = columns.saturating_sub(1);
     let head = taken(&mut text.chars(), room / 3);
-    let tail = taken(&mut text.chars().rev(), room - room / 3);
+    let tail = taken(&mut text.chars().rev(), room - head.width());
     format!("{head}…{}", tail.chars().rev().collect::<String>())
 }
 
