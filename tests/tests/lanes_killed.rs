@@ -1,6 +1,6 @@
 //! Lanes while the real server is killed with SIGKILL at random moments under load.
 //!
-//! Every acknowledged task is done in the end, as it was added, and none is handed out again once its completion was
+//! Tasks are added by HTTP and by the library's producer. Every acknowledged task is done in the end, as it was added, and none is handed out again once its completion was
 //! acknowledged. Keys that nothing disturbs go out in order. In the middle keys and tenants are limited for the first time, and
 //! are put in order while kills go on; from then on no more of them are with consumers than that. All the while an operator gives
 //! keys other weights and levels, pauses the lane and lets it go on, and drives dead tasks again. `WINDLASS_KILLS` sets how often,
@@ -14,12 +14,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tempfile::TempDir;
 use windlass_client::frames::{
-    ClientFrame, DoneChunk, FailedChunk, ServerFrame, Verdict, WorkChunk, WorkOf, WorkTask,
+    ClientFrame, DoneChunk, FailedChunk, ServerFrame, TaskToAdd, Verdict, WorkChunk, WorkOf, WorkTask,
 };
 use windlass_client::lanes::{
     LaneChangeRequest, LaneLimitsChange, LimitInfo, RedriveRequest, RelevelRequest, TaskRequest,
 };
-use windlass_client::{Blob, Client, ConsumeSocket, Output, SubmissionId};
+use windlass_client::{Blob, Client, ConsumeSocket, Output, SubmissionId, TaskProducer};
 use windlass_core::seeded::Seeded;
 use windlass_tests::binary::{Served, free_port, serve_command};
 use windlass_tests::setting;
@@ -57,7 +57,7 @@ struct Acknowledged {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_acknowledged_task_is_lost_or_done_again_however_often_the_server_is_killed() {
-    let kills = setting("WINDLASS_KILLS", KILLS_OF_A_LANE);
+    let kills = setting("WINDLASS_KILLS", 2 * KILLS_OF_A_LANE);
     let seed = setting("WINDLASS_SEED", u64::from(std::process::id()));
     for begin in (0..kills).step_by(KILLS_OF_A_LANE as usize) {
         let seed = seed + begin;
@@ -206,6 +206,7 @@ async fn redrive(client: &Client, acknowledged: &Acknowledged) {
 
 /// Adds until the end; an add whose answer is lost is sent again with the same key, so that it counts once.
 async fn produce(client: Client, acknowledged: Arc<Acknowledged>, mut chance: Seeded) {
+    let producer = TaskProducer::new(client.clone().retrying_for(Duration::from_millis(100)));
     for request in 0.. {
         if acknowledged.is_over.load(Ordering::Relaxed) {
             return;
@@ -217,9 +218,14 @@ async fn produce(client: Client, acknowledged: Arc<Acknowledged>, mut chance: Se
         // Single tasks, some that get rows of their own, and as many as share rows.
         let count = [1, 2 + chance.below(6), 8 + chance.below(20), 200][chance.below(4) as usize];
         let tasks: Vec<TaskRequest> = (0..count).map(|nth| task(&mut chance, request, nth)).collect();
+        // By either door; a request that was not answered by one may be repeated by the other.
         let name = format!("request-{request}");
         let ids = loop {
-            match client.add_tasks_as(LANE, tasks.clone(), &name).await {
+            let added = match chance.below(2) {
+                0 => client.add_tasks_as(LANE, tasks.clone(), &name).await,
+                _ => producer.add_as(LANE, tasks.iter().map(to_add).collect(), &name).await,
+            };
+            match added {
                 Ok(ids) => break ids,
                 Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
             }
@@ -230,6 +236,20 @@ async fn produce(client: Client, acknowledged: Arc<Acknowledged>, mut chance: Se
             let payload = String::from_utf8(payload.unwrap().0).unwrap();
             assert_eq!(added.insert(id, (key, payload)), None, "an id names one task");
         }
+    }
+}
+
+/// The same task, as a frame has it.
+fn to_add(task: &TaskRequest) -> TaskToAdd {
+    TaskToAdd {
+        key: task.key.clone(),
+        payload: task.payload.clone().map(|payload| payload.0.into()),
+        weight_milli: task.weight.map(|weight| (weight * 1_000.0) as u32),
+        priority: Some(task.priority),
+        delay_ms: task.delay_ms,
+        attempts_max: task.attempts_max,
+        retry_delay_ms: task.retry_delay_ms,
+        ..TaskToAdd::default()
     }
 }
 
