@@ -8,7 +8,7 @@ use windlass_client::frames::{ClientFrame, ServerFrame};
 use windlass_client::{Client, ConsumeSocket};
 use windlass_tests::binary::windlass;
 use windlass_tests::here::{Answered, Here, attempt_of};
-use windlass_tests::lanes::{add, complete, create, payloads, reserve, until};
+use windlass_tests::lanes::{add, complete, create, fail, payloads, reserve, restarted, until};
 
 async fn lease(server: &Here, lease_ms: u64, wait_ms: u64) -> Vec<Value> {
     let body = json!({"max": 1, "strategy": "Lane(jobs)", "lease_ms": lease_ms, "wait_ms": wait_ms});
@@ -125,6 +125,39 @@ async fn how_late_tasks_of_a_lane_were_at_worst_is_a_metric_once_some_are_handed
     assert!((0.0..=1.0).contains(&lag), "all were added before the first went out, so none is late: {lag}");
     let shown = server.get("/v1/lanes/jobs").await.json;
     assert_eq!(shown["worst_lag"].as_f64(), Some(lag), "{shown}");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn the_tasks_of_each_lane_are_metrics_and_what_is_done_is_counted_over_restarts() {
+    let mut server = Here::start(|_| {}).await;
+    for lane in ["counted", "other"] {
+        create(&server, lane).await;
+    }
+    add(&server, "other", json!([{}, {}])).await;
+    add(&server, "counted", json!([{}, {}, {}, {"delay_ms": 600_000}, {"attempts_max": 1, "priority": 1}]))
+        .await;
+    let dead = reserve(&server, "Lane(counted)", 1).await;
+    fail(&server, &dead[0], "boom").await;
+    complete(&server, &reserve(&server, "Lane(counted)", 1).await).await;
+    reserve(&server, "Lane(counted)", 1).await;
+    for reserved in [1, 0] {
+        let metrics = server.get("/metrics").await.text;
+        let of = |name: &str, lane: &str| {
+            let line = format!("windlass_lane_tasks_{name}{{lane=\"{lane}\"}} ");
+            metrics
+                .lines()
+                .find_map(|it| it.strip_prefix(&line))
+                .unwrap_or_else(|| panic!("{name}: {metrics}"))
+                .to_owned()
+        };
+        let counted =
+            ["waiting", "delayed", "dead", "added_total", "done_total"].map(|name| of(name, "counted"));
+        assert_eq!(counted, ["2", "1", "1", "5", "1"]);
+        assert_eq!(of("reserved", "counted"), reserved.to_string());
+        assert_eq!([of("waiting", "other"), of("done_total", "other")], ["2", "0"]);
+        server = restarted(server).await;
+    }
     server.stop().await;
 }
 

@@ -30,7 +30,10 @@ pub struct OverviewInfo {
     pub submissions_running: u64,
     /// Where their chunks are.
     pub chunks: QueueChunks,
-    /// What has happened since the server started. These never go back.
+    /// Tasks of all lanes.
+    #[serde(default)]
+    pub tasks: QueueTasks,
+    /// What has happened to submissions and their chunks since the server started. These never go back.
     pub totals: TotalsInfo,
     /// The consumers.
     pub consumers: ConsumersInfo,
@@ -56,6 +59,19 @@ pub struct QueueChunks {
     pub delayed: u64,
     /// Would be ready if their submissions were not paused.
     pub paused: u64,
+}
+
+/// Where the tasks of lanes are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct QueueTasks {
+    /// Wait for a consumer or are with one.
+    pub waiting: u64,
+    /// Of these, in work.
+    pub reserved: u64,
+    /// Are not due yet.
+    pub delayed: u64,
+    /// Have failed for good.
+    pub dead: u64,
 }
 
 /// What has happened since the server started.

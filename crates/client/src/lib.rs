@@ -63,4 +63,4 @@ pub use windlass_core::batch::submissions::{MetaValue, Metadata, OnFailure, Subm
 pub use windlass_core::branches::entries::Digest;
 pub use windlass_core::entry::Output;
 pub use windlass_core::ids::{ChunkIndex, ChunkName, SubmissionId};
-pub use windlass_core::limits::IDEMPOTENCY_KEY_BYTES_MAX;
+pub use windlass_core::limits::{IDEMPOTENCY_KEY_BYTES_MAX, LANE_PRIORITY_MAX};

@@ -1,5 +1,6 @@
 //! Metrics: what is counted as it happens, and what is looked up when somebody asks.
 
+use crate::service::lane_look::LaneFigures;
 use metrics::{Counter, counter};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use std::collections::BTreeMap;
@@ -58,6 +59,15 @@ fn describe() {
     describe_gauge!("windlass_tasks_delayed", "Tasks that are not due yet.");
     describe_gauge!("windlass_tasks_dead", "Tasks that have failed for good.");
     describe_gauge!(
+        "windlass_lane_tasks_waiting",
+        "Tasks of the lane that wait for a consumer or are with one."
+    );
+    describe_gauge!("windlass_lane_tasks_reserved", "Tasks of the lane that consumers work on.");
+    describe_gauge!("windlass_lane_tasks_delayed", "Tasks of the lane that are not due yet.");
+    describe_gauge!("windlass_lane_tasks_dead", "Tasks of the lane that have failed for good.");
+    describe_counter!("windlass_lane_tasks_added_total", "Tasks ever added to the lane.");
+    describe_counter!("windlass_lane_tasks_done_total", "Tasks of the lane ever done.");
+    describe_gauge!(
         "windlass_lane_worst_lag_strides",
         "How late a task of the lane was handed out at worst since this leader began, in strides of its key."
     );
@@ -105,7 +115,7 @@ pub fn render(
     order: &OrderCounters,
     watchers: u64,
     abouts_at_hand: usize,
-    worst_lags: Vec<(String, f64)>,
+    lanes: Vec<LaneFigures>,
     branches: BranchFigures,
 ) -> String {
     use metrics::{counter, gauge};
@@ -132,8 +142,23 @@ pub fn render(
     for (name, value) in values {
         gauge!(name).set(value);
     }
-    for (lane, lag) in worst_lags {
-        gauge!("windlass_lane_worst_lag_strides", "lane" => lane).set(lag);
+    for LaneFigures { info, worst_lag } in lanes {
+        let lane = info.lane;
+        #[expect(clippy::cast_precision_loss, reason = "gauges are floating point, and exact up to 2^53")]
+        let tasks = [
+            ("windlass_lane_tasks_waiting", info.waiting as f64),
+            ("windlass_lane_tasks_reserved", info.reserved as f64),
+            ("windlass_lane_tasks_delayed", info.delayed as f64),
+            ("windlass_lane_tasks_dead", info.dead as f64),
+        ];
+        for (name, value) in tasks {
+            gauge!(name, "lane" => lane.clone()).set(value);
+        }
+        counter!("windlass_lane_tasks_added_total", "lane" => lane.clone()).absolute(info.added);
+        counter!("windlass_lane_tasks_done_total", "lane" => lane.clone()).absolute(info.done);
+        if let Some(worst_lag) = worst_lag {
+            gauge!("windlass_lane_worst_lag_strides", "lane" => lane).set(worst_lag);
+        }
     }
     counter!("windlass_log_syncs_total").absolute(order.log.syncs);
     counter!("windlass_log_records_total").absolute(order.log.records);

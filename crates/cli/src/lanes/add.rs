@@ -126,7 +126,10 @@ impl Batches<'_> {
                 let added = self.add_batch(std::mem::take(&mut tasks), progress.next_line).await;
                 let added = added.inspect_err(|error| {
                     bar.finish_and_clear();
-                    eprintln!("{}", progress.after_error(error, nth + 1));
+                    // What is refused from the first on is to be mended as the refusal says.
+                    if progress.added > 0 || error.is_outcome_unknown() || is_key_reused(error) {
+                        eprintln!("{}", progress.after_error(error, nth + 1));
+                    }
                 })?;
                 progress.added += added.len() as u64;
                 progress.next_line = nth + 2;
@@ -141,7 +144,14 @@ impl Batches<'_> {
             }
         }
         bar.finish_and_clear();
-        eprintln!("added {}", counted(progress.added, "task"));
+        match self.key {
+            None => eprintln!("added {}", counted(progress.added, "task")),
+            // Some may have been before.
+            Some(_) => {
+                let tasks = counted(progress.added, "task");
+                eprintln!("{tasks} {} in", if progress.added == 1 { "is" } else { "are" });
+            }
+        }
         Ok(())
     }
 
@@ -178,6 +188,9 @@ fn open(path: &Path) -> Result<(Box<dyn Read>, ProgressBar), Exit> {
     }
     let cannot_read = |error: io::Error| Exit::Refused(format!("cannot read {}: {error}", path.display()));
     let file = File::open(path).map_err(cannot_read)?;
+    if file.metadata().map_err(cannot_read)?.is_dir() {
+        return Err(Exit::Refused(format!("{} is a folder, and not a file of tasks", path.display())));
+    }
     // A pipe has no size that would say anything.
     let size = file.metadata().ok().filter(std::fs::Metadata::is_file).map(|it| it.len());
     Ok((Box::new(file), bars::file(size)))
@@ -208,11 +221,9 @@ impl Progress {
     fn after_error(self, error: &ClientError, last_line: usize) -> String {
         let Progress { added, next_line, has_key } = self;
         let before = format!("{} added before this", counted(added, "task"));
-        let is_key_reused =
-            matches!(error, ClientError::Problem(Problem { code: ProblemCode::IdempotencyKeyReused, .. }));
         match (error.is_outcome_unknown(), has_key) {
             (false, false) => self.before_error(),
-            (false, true) if is_key_reused => format!(
+            (false, true) if is_key_reused(error) => format!(
                 "{before}; lines {next_line} to {last_line} are not those that were added under this key: what is new from there on needs \
                  another key"
             ),
@@ -232,6 +243,10 @@ impl Progress {
     }
 }
 
+fn is_key_reused(error: &ClientError) -> bool {
+    matches!(error, ClientError::Problem(Problem { code: ProblemCode::IdempotencyKeyReused, .. }))
+}
+
 /// The first rule that a task breaks, as the server would say it.
 fn problem_of(task: &TaskRequest) -> Option<String> {
     match task.clone().into_task() {
@@ -241,6 +256,8 @@ fn problem_of(task: &TaskRequest) -> Option<String> {
 }
 
 fn task_of(line: &[u8]) -> Result<TaskRequest, String> {
+    // Some programs begin a file with a mark that says that it is UTF-8.
+    let line = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line);
     // A list of values without names would be read as the fields in their order, whatever the writer meant.
     if line.trim_ascii_start().first() != Some(&b'{') {
         return Err("a task is a JSON object: fields and their values between braces".into());

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
-use windlass_client::SubmissionId;
+use windlass_client::{LANE_PRIORITY_MAX, SubmissionId};
 
 #[derive(Debug, Args)]
 pub(crate) struct Lanes {
@@ -85,6 +85,7 @@ pub(crate) enum LanesCommand {
         /// The lane
         lane: String,
         /// The task
+        #[arg(value_parser = task_id)]
         task: SubmissionId,
     },
     /// Show the tasks that have failed for good, grouped by what their last attempts said
@@ -97,15 +98,30 @@ pub(crate) enum LanesCommand {
         /// The lane
         lane: String,
         /// The tasks
-        #[arg(value_name = "TASK", conflicts_with_all = ["reason", "all"], required_unless_present_any = ["reason", "all"])]
+        #[arg(value_name = "TASK", value_parser = task_id, conflicts_with_all = ["reason", "all"], required_unless_present_any = ["reason", "all"])]
         tasks: Vec<SubmissionId>,
         /// Those of which the last attempt's reason begins with this
-        #[arg(long, value_name = "TEXT", conflicts_with = "all")]
+        #[arg(long, value_name = "TEXT", conflicts_with = "all", value_parser = reason)]
         reason: Option<String>,
         /// All that are dead
         #[arg(long)]
         all: bool,
     },
+}
+
+fn task_id(text: &str) -> Result<SubmissionId, String> {
+    text.parse().map_err(|_| {
+        "a task's id is a decimal number between 1 and 2^63 - 1, as `windlass lanes add` printed it".into()
+    })
+}
+
+/// The begin of a reason; that of all of them is said otherwise, and not by a variable that happens to be empty.
+fn reason(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        Err("write how the reason begins, or --all in its place".into())
+    } else {
+        Ok(text.into())
+    }
 }
 
 /// A number, and none of the words that are read as one, such as NaN.
@@ -180,7 +196,7 @@ pub(crate) struct Add {
     #[arg(long, value_name = "NUMBER", value_parser = number, allow_negative_numbers = true)]
     pub(crate) weight: Option<f64>,
     /// 0 to 9; higher goes first, whatever the keys
-    #[arg(long, default_value_t = 0, value_name = "N")]
+    #[arg(long, default_value_t = 0, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u8).range(..=i64::from(LANE_PRIORITY_MAX)))]
     pub(crate) priority: u8,
     /// Hand it out only after so long, such as 5s or 10m
     #[arg(long, value_parser = crate::args::milliseconds, value_name = "TIME")]

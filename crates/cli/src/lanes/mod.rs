@@ -10,7 +10,7 @@ use crate::exit::{Exit, print, print_json};
 use crate::table::{counted, grouped};
 use args::{Lanes, LanesCommand, Limit};
 use indicatif::ProgressBar;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::time::Duration;
 use text::{details_text, explained_text, limits_text, list_text, print_dead};
@@ -62,7 +62,7 @@ pub(crate) async fn run(global: &Global, lanes: Lanes) -> Result<(), Exit> {
         LanesCommand::Weigh { lane, weights, unset } => {
             let set = weights.into_iter().map(|(key, weight)| (key, Some(weight)));
             let weights = set.chain(unset.into_iter().map(|key| (key, None))).collect();
-            client.change_lane(&lane, &LaneChangeRequest { weights, ..LaneChangeRequest::default() }).await?
+            weigh(&client, &lane, weights).await?
         }
         LanesCommand::Limit(limit) if limit.is_look() => {
             return show_limits(global, &client, &limit.lane).await;
@@ -79,6 +79,23 @@ pub(crate) async fn run(global: &Global, lanes: Lanes) -> Result<(), Exit> {
         LanesCommand::Drain { lane } => client.drain_lane(&lane).await?,
     };
     if global.json { print_json(&details) } else { print(details_text(&details).as_bytes()) }
+}
+
+/// Sets weights, and says what they do not count for yet. The weight of a tenant counts at once.
+async fn weigh(
+    client: &Client,
+    lane: &str,
+    weights: BTreeMap<String, Option<f64>>,
+) -> Result<LaneDetails, Exit> {
+    let has_keys = weights.iter().any(|(key, weight)| weight.is_some() && !key.ends_with('/'));
+    let change = LaneChangeRequest { weights, ..LaneChangeRequest::default() };
+    let details = client.change_lane(lane, &change).await?;
+    if has_keys && details.lane.waiting > details.lane.reserved {
+        eprintln!(
+            "tasks that wait go by the weights that they were added with; `windlass lanes relevel {lane}` gives them the new ones"
+        );
+    }
+    Ok(details)
 }
 
 /// Shows what is limited, and nothing else.
@@ -159,13 +176,17 @@ async fn redrive(
     mut request: RedriveRequest,
 ) -> Result<(), Exit> {
     let bar = bars::upload();
+    let is_by_reason = request.reason.is_some();
     let named: BTreeSet<SubmissionId> = request.tasks.iter().copied().collect();
     let named = named.len() as u64;
     let mut tasks = 0;
     loop {
         let some = client.redrive_some(lane, &request).await.inspect_err(|_| {
             bar.finish_and_clear();
-            eprintln!("{} tried again before this; run it again for the rest", counted(tasks, "task"));
+            // What is refused from the first on is refused once more.
+            if tasks > 0 {
+                eprintln!("{} tried again before this; run it again for the rest", counted(tasks, "task"));
+            }
         })?;
         tasks += some.tasks;
         bar.set_message(format!("{} tried again", counted(tasks, "task")));
@@ -179,6 +200,12 @@ async fn redrive(
         print_json(&RedriveResponse { tasks, next: None })?;
     } else if named == 0 || tasks > 0 {
         eprintln!("{} tried again", counted(tasks, "task"));
+    }
+    if is_by_reason && tasks == 0 {
+        return Err(Exit::Refused(format!(
+            "no dead task's reason begins like this, so nothing was tried again; `windlass lanes dead {lane} --json` shows the reasons as \
+             they are, lines and all"
+        )));
     }
     tell_of_alive(lane, named.saturating_sub(tasks), tasks)
 }
@@ -211,10 +238,12 @@ async fn relevel(global: &Global, client: &Client, lane: &str, keys: Vec<String>
     loop {
         let done = client.relevel_some(lane, &request).await.inspect_err(|_| {
             bar.finish_and_clear();
-            eprintln!(
-                "{} moved to another level before this; run it again for the rest",
-                counted(tasks, "task")
-            );
+            if tasks > 0 {
+                eprintln!(
+                    "{} moved to another level before this; run it again for the rest",
+                    counted(tasks, "task")
+                );
+            }
         })?;
         tasks += done.tasks;
         match tasks {

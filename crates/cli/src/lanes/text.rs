@@ -46,7 +46,8 @@ pub(super) fn details_text(details: &LaneDetails) -> String {
     line("tasks", format!("{} waiting, {} out", grouped(ready), grouped(lane.reserved)));
     line("", format!("{} delayed, {} dead", grouped(lane.delayed), grouped(lane.dead)));
     line("", format!("{} done of {} added", grouped(lane.done), grouped(lane.added)));
-    line("keys", format!("{} with tasks that wait", grouped(lane.keys)));
+    let of_each = if details.priorities.len() > 1 { ", those of each priority added up" } else { "" };
+    line("keys", format!("{} with tasks that wait{of_each}", grouped(lane.keys)));
     if !details.weights.is_empty() {
         let weights: Vec<String> =
             details.weights.iter().map(|(key, weight)| format!("{}={weight}", key_text(key))).collect();
@@ -88,7 +89,11 @@ fn priority_cells(it: &LanePriorityInfo) -> Vec<String> {
         grouped(it.reserved),
         grouped(it.keys),
         grouped(it.parked),
-        format!("{}{}", grouped(it.in_memory), if it.is_read_to_end { ", all" } else { "" }),
+        // Of tenants' tasks only the next ones are read.
+        match it.in_memory + it.reserved >= it.waiting {
+            true => format!("{}, all", grouped(it.in_memory)),
+            false => grouped(it.in_memory),
+        },
         level(&it.ack_level),
         level(&it.read_level),
         level(&it.max_level),
@@ -169,13 +174,14 @@ pub(super) fn explained_text(it: &TaskExplained) -> String {
     line("added", format!("{} ago", age(&it.added_at)));
     line("attempts", format!("{} of {} failed", it.failures, it.attempts_max));
     if it.standing == TaskStanding::Waiting {
+        let tasks = counted(it.ahead, "task");
         line(
             "ahead",
-            format!(
-                "{}{}, those of higher priorities too",
-                counted(it.ahead, "task"),
-                if it.has_more_ahead { ", and more" } else { "" }
-            ),
+            match (it.ahead, it.has_more_ahead) {
+                (0, false) => "nothing".into(),
+                (_, false) => format!("{tasks}, with those of higher priorities"),
+                (_, true) => format!("more than {tasks}, with those of higher priorities"),
+            },
         );
     }
     if let Some(bound) = it.wait_bound {

@@ -4,7 +4,7 @@ use super::figures::Samples;
 use windlass_client::MetaValue;
 use windlass_client::overview::{
     ConsumerInfo, ConsumersInfo, FieldInfo, FieldOverview, LimitReachedInfo, LimitsInfo, OverviewInfo,
-    QueueChunks, StrategiesInfo, StrategyInfo, TotalsInfo, ValueInfo,
+    QueueChunks, QueueTasks, StrategiesInfo, StrategyInfo, TotalsInfo, ValueInfo,
 };
 
 const STRATEGY: &str = "MaxSimultaneous(company_id, 4, Fair(company_id, weights(acme=3)))";
@@ -34,6 +34,7 @@ pub(super) fn overview(seconds: u64) -> OverviewInfo {
         since_ms: 0,
         submissions_running: 1_234,
         chunks: QueueChunks { ready: 1_234_567 - 60 * seconds, reserved: 6, delayed: 3, paused: 500 },
+        tasks: QueueTasks { waiting: 1_200, ..QueueTasks::default() },
         totals: TotalsInfo {
             submitted: seconds / 2,
             submitted_chunks: 0,

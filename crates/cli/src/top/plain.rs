@@ -51,7 +51,11 @@ fn numbers(server: &str, samples: &Samples, seen: &OverviewInfo) -> String {
         ("failed", format!("{}, {} in all", rate(|it| it.failed), numbered(totals.failed))),
         ("submitted", format!("{}, {} in all", rate(|it| it.submitted), numbered(totals.submitted))),
     ];
-    rows.iter().map(|(name, value)| format!("{name:<12} {value}\n")).collect()
+    let mut text: String = rows.iter().map(|(name, value)| format!("{name:<12} {value}\n")).collect();
+    if let Some(tasks) = words::tasks(&seen.tasks) {
+        text.push_str(&format!("{:<12} {tasks}; `windlass lanes list` and `show` say more\n", "lanes"));
+    }
+    text
 }
 
 fn values(field: &FieldOverview, figures: &[ValueFigure], seen: &OverviewInfo) -> String {
@@ -145,6 +149,7 @@ handed out   60/s, 120 in all
 completed    59/s, 118 in all
 failed       1.0/s, 2 in all
 submitted    1.0/s, 1 in all
+lanes        1,200 waiting; `windlass lanes list` and `show` say more
 
 COMPANY_ID  WEIGHT  READY      RESERVED  OUT/S  SHARE  FAIR SHARE
 acme        3       1,000,000  4         40/s   66.7%  60.0%

@@ -3,7 +3,7 @@
 use super::canvas::{Line, Side, Style, cut, sparkline};
 use super::figures::{Rates, Samples};
 use super::panels::{Panel, consumers, limits, strategies, values};
-use super::words::{numbered, per_second};
+use super::words::{self, numbered, per_second};
 use crate::table::short;
 use std::time::Duration;
 use windlass_client::overview::OverviewInfo;
@@ -87,7 +87,14 @@ fn title(scene: &Scene<'_>, width: usize) -> Line {
         (None, true) => ("paused ".to_owned(), Style::Reversed),
         (None, false) => (format!("every {} ", humantime::format_duration(scene.interval)), Style::Faint),
     };
-    line.fill(width.saturating_sub(text.chars().count()), ' ', Style::Plain);
+    let room = width.saturating_sub(text.chars().count());
+    let tasks = scene.samples.last().and_then(|seen| words::tasks(&seen.tasks));
+    if let Some(tasks) = tasks.map(|tasks| format!("  lanes: {tasks}"))
+        && line.width() + tasks.chars().count() < room
+    {
+        line.push(tasks, Style::Plain);
+    }
+    line.fill(room, ' ', Style::Plain);
     line.push(text, style);
     line
 }
@@ -261,7 +268,7 @@ mod tests {
         lines.iter().map(|line| line.text() + "\n").collect()
     }
 
-    const AT_80_BY_24: &str = r" windlass 0.1.0  http://127.0.0.1:7420  up 8.0s                        every 1s
+    const AT_80_BY_24: &str = r" windlass 0.1.0  http://127.0.0.1:7420  up 8.0s  lanes: 1,200 waiting  every 1s
  ready        1,234,087        ███████  handed out        60/s          ███████
  reserved             6                 completed         59/s          ███████
  delayed              3                 failed           1.0/s          ███████

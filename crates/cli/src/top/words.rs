@@ -2,6 +2,7 @@
 
 use crate::table::{grouped, short};
 use std::time::Duration;
+use windlass_client::overview::QueueTasks;
 
 /// A number with its thousands set apart.
 pub(super) fn numbered(number: u64) -> String {
@@ -21,6 +22,20 @@ pub(super) fn per_second(rate: Option<f64>) -> String {
 /// A part of a whole in percent; a dash if it is not known.
 pub(super) fn percent(part: Option<f64>) -> String {
     part.map_or_else(|| "–".into(), |part| format!("{:.1}%", 100.0 * part))
+}
+
+/// Where the tasks of lanes are, if there are any.
+pub(super) fn tasks(tasks: &QueueTasks) -> Option<String> {
+    let QueueTasks { waiting, reserved, delayed, dead } = *tasks;
+    let parts = [
+        (waiting - reserved.min(waiting), "waiting"),
+        (reserved, "out"),
+        (delayed, "delayed"),
+        (dead, "dead"),
+    ];
+    let parts = parts.iter().filter(|(count, _)| *count > 0);
+    let parts: Vec<String> = parts.map(|(count, what)| format!("{} {what}", numbered(*count))).collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
 }
 
 /// Why nothing with a hard limit goes out after a restart, and for how long that may be.

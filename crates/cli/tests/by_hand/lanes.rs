@@ -33,7 +33,8 @@ fn a_lane_is_created_filled_worked_on_and_its_dead_tasks_are_driven_again() {
     assert!(bad.code != 0 && bad.stderr.contains("line 2 is no task: unknown field `kye`"), "{bad:?}");
 
     let shown = stage.run(&["lanes", "show", "emails"]).well();
-    for part in ["tasks      10 waiting, 0 out\n", "keys       4 with tasks that wait\n", "PRIORITY  TASKS"] {
+    let keys = "keys       4 with tasks that wait, those of each priority added up\n";
+    for part in ["tasks      10 waiting, 0 out\n", keys, "PRIORITY  TASKS"] {
         assert!(shown.contains(part), "{shown}");
     }
     let exec = "echo \"$WINDLASS_LANE $WINDLASS_KEY $(cat)\" >> out.txt";
@@ -184,7 +185,7 @@ fn a_file_of_tasks_can_be_added_once_more_under_its_key_and_a_bad_line_says_what
 
     stage.run(&["lanes", "drain", "emails"]).well();
     let refused = stage.run(&["lanes", "add", "emails", "--from", "tasks.jsonl"]);
-    assert!(refused.stderr.starts_with("0 tasks added before this; go on from line 1\n"), "{refused:?}");
+    assert!(refused.stderr.starts_with("error: the lane takes no more tasks"), "nothing was: {refused:?}");
 }
 
 #[test]
@@ -250,8 +251,7 @@ fn a_line_that_breaks_a_rule_is_named_by_its_number_and_with_a_key_the_same_comm
 
     stage.run(&["lanes", "drain", "emails"]).well();
     let refused = stage.run(&[&add[..], &["--idempotency-key", "tuesday"]].concat());
-    let go_on = "0 tasks added before this; the same command is refused again until this is mended: ";
-    assert!(refused.code == 1 && refused.stderr.starts_with(go_on), "{refused:?}");
+    assert!(refused.code == 1 && refused.stderr.starts_with("error: the lane takes no more"), "{refused:?}");
 }
 
 #[test]
@@ -357,4 +357,58 @@ fn tasks_that_are_named_and_are_not_dead_are_not_said_to_be_tried_again() {
     assert_eq!((some.code, some.stderr.as_str()), (0, said));
     let all = redrive(&["--all"]);
     assert_eq!((all.code, all.stderr.as_str()), (0, "0 tasks tried again\n"));
+}
+
+#[test]
+fn what_does_nothing_says_so_and_what_to_do_in_its_place() {
+    let stage = Stage::new(&[]);
+    stage.run(&["lanes", "create", "emails"]).well();
+    stage.run(&["lanes", "add", "emails", "--key", "a", "--attempts-max", "1"]).well();
+    let exec = ["work", "--exec", "echo first; echo boom >&2; echo bang >&2; exit 3"];
+    stage.run(&[&exec[..], &["--strategy", "Lane(emails)", "--until-idle"]].concat()).well();
+
+    let of_all = stage.run(&["lanes", "redrive", "emails", "--reason", ""]);
+    assert!(of_all.code == 2 && of_all.stderr.contains("or --all in its place"), "{of_all:?}");
+    let as_shown = stage.run(&["lanes", "redrive", "emails", "--reason", "exit status 3: boom | bang"]);
+    let said = "no dead task's reason begins like this";
+    assert!(as_shown.code == 1 && as_shown.stderr.contains(said), "{as_shown:?}");
+    assert_eq!(stage.run(&["lanes", "redrive", "emails", "--reason", "exit status 3: boom"]).code, 0);
+
+    for refused in [
+        &["lanes", "relevel", "nope"][..],
+        &["lanes", "relevel", "emails", "--key", "acme/"],
+        &["lanes", "redrive", "nope", "--all"],
+    ] {
+        let refused = stage.run(refused);
+        assert!(refused.code == 1 && refused.stderr.starts_with("error: "), "{refused:?}");
+    }
+    for (id, named) in [("abc", "a task's id is a decimal number"), ("0", "between 1 and 2^63 - 1")] {
+        let refused = stage.run(&["lanes", "explain", "emails", id]);
+        assert!(refused.code == 2 && refused.stderr.contains(named), "{refused:?}");
+    }
+    let priority = stage.run(&["lanes", "add", "emails", "--priority", "-1"]);
+    assert!(priority.code == 2 && priority.stderr.contains("-1 is not in 0..=9"), "{priority:?}");
+
+    let weighed = stage.run(&["lanes", "weigh", "emails", "a=3"]);
+    assert!(weighed.code == 0 && weighed.stderr.contains("`windlass lanes relevel emails`"), "{weighed:?}");
+    let of_tenant = stage.run(&["lanes", "weigh", "emails", "acme/=3"]);
+    assert_eq!((of_tenant.code, of_tenant.stderr.as_str()), (0, ""), "that of a tenant counts at once");
+}
+
+#[test]
+fn a_file_with_a_byte_order_mark_is_read_and_a_folder_is_none() {
+    let stage = Stage::new(&[]);
+    stage.run(&["lanes", "create", "emails"]).well();
+    std::fs::write(stage.folder.path().join("marked.jsonl"), "\u{feff}{\"key\": \"a\"}\n{\"key\": \"b\"}\n")
+        .unwrap();
+    let add = ["lanes", "add", "emails", "--from"];
+    let added = stage.run(&[&add[..], &["marked.jsonl", "--idempotency-key", "monday"]].concat());
+    assert_eq!((added.code, added.stderr.as_str()), (0, "2 tasks are in\n"));
+    let again = stage.run(&[&add[..], &["marked.jsonl", "--idempotency-key", "monday"]].concat());
+    assert_eq!((again.code, again.stdout, again.stderr), (0, added.stdout, added.stderr), "none is in twice");
+    let folder = stage.run(&[&add[..], &["."]].concat());
+    assert_eq!((folder.code, folder.stderr.as_str()), (1, "error: . is a folder, and not a file of tasks\n"));
+    let seen = stage.run(&["top", "--once"]).well();
+    assert!(seen.contains("lanes        2 waiting; "), "{seen}");
+    assert_eq!(stage.json(&["top", "--once"])["tasks"]["waiting"], json!(2));
 }

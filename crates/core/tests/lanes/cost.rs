@@ -5,9 +5,9 @@
 //! many cost less than ten times as much, where a walk over all of them would cost a hundred or a thousand times.
 
 use crate::leader::{Held, Leader};
-use crate::limits::{in_flight, limit};
+use crate::limits::{in_flight, limit, named};
 use std::time::Duration;
-use windlass_core::lanes::limiting::Scope;
+use windlass_core::lanes::limiting::{Limit, Scope};
 use windlass_core::lanes::tasks::NewTask;
 
 const FEW: usize = 1_000;
@@ -79,6 +79,24 @@ fn a_look_at_a_rank_with_a_hundred_times_as_many_tenants_costs_about_the_same() 
             let desk = leader.reserver.desk();
             assert!(desk.look(rank).is_some() && desk.out_len_of(rank.lane) == FEW);
             assert!(desk.oldest_next(rank).is_some());
+        })
+    });
+    assert!(many < few * 10, "{many:?} beside {MANY}, {few:?} beside {FEW}");
+}
+
+#[test]
+fn a_note_of_how_far_all_is_done_costs_about_the_same_beside_a_hundred_times_as_many_keys_at_their_limits() {
+    let [few, many] = [FEW, MANY].map(|count| {
+        let mut leader = leader_with(count, 2, |nth| format!("k{nth}"));
+        leader.add_of("free", 1_000);
+        limit(&mut leader, Scope::EachKey, in_flight(0));
+        limit(&mut leader, named("free"), Some(Limit::default()));
+        best_round(|| {
+            let held = leader.next().expect("one key has no limit");
+            assert_eq!(leader.look().parked, count, "and all others are at theirs");
+            leader.complete(held);
+            leader.note_all();
+            leader.look_for_rows();
         })
     });
     assert!(many < few * 10, "{many:?} beside {MANY}, {few:?} beside {FEW}");

@@ -8,7 +8,7 @@ use windlass_core::lanes::tasks::{NewTask, TaskId};
 use windlass_core::limits::LANE_ACK_EVERY_TASKS;
 
 fn worst_lag(leader: &Leader) -> f64 {
-    leader.reserver.desk().worst_lags()[0].1
+    leader.reserver.desk().usage(leader.rank(0).lane).expect("the lane is there").1
 }
 
 #[test]

@@ -285,7 +285,16 @@ impl Leader {
     }
 
     pub(crate) fn collect_errands(&mut self) {
-        self.errands.extend(self.reserver.at_desk(|desk| desk.errands()));
+        let errands = self.reserver.at_desk(|desk| desk.errands());
+        for errand in &errands {
+            if let Errand::Read { queue, read } = errand
+                && let Some(rank) = self.machine.lanes().rank(queue.rank)
+            {
+                let acked = queue.of.as_deref().map_or(rank.row().acked(), |of| rank.acked_around(of));
+                assert!(read.above >= acked.level, "nothing is read below A, {acked:?}: {errand:?}");
+            }
+        }
+        self.errands.extend(errands);
         self.audit();
     }
 

@@ -137,7 +137,7 @@ pub(super) async fn explain(
     PathOf((lane, task)): PathOf<(String, String)>,
 ) -> Answer<Json<TaskExplained>> {
     let Ok(id) = task.parse() else {
-        let detail = format!("{task:?} is no task's id, which is a number");
+        let detail = format!("{task:?} is no task's id, which is a decimal number between 1 and 2^63 - 1");
         return Err(Refused(Problem::new(ProblemCode::MalformedRequest, detail)));
     };
     service.freshen(None).await?;

@@ -40,7 +40,7 @@ pub(super) async fn metrics(State(service): State<Service>) -> Answer<impl IntoR
         &service.order().counters(),
         service.announcer().watchers(),
         service.abouts().len(),
-        service.worst_lags(),
+        service.lane_figures(),
         service.branch_figures(),
     );
     Ok(([("content-type", "text/plain; version=0.0.4")], text))

@@ -63,6 +63,8 @@ async fn run_once(service: Service, permits: Permits, errand: LaneErrand) {
             drop(permit);
             let event = match done {
                 Ok((rows, is_end)) => Event::TasksRead { epoch, queue, rows, is_end },
+                // The runtime ends.
+                Err(error) if error.is_cancelled() => return,
                 Err(error) => {
                     tracing::error!(%error, "the next tasks of a lane could not be read; they are tried again");
                     tokio::time::sleep(RETRY_PAUSE).await;

@@ -34,6 +34,14 @@ struct LaneSeen {
     key_order: KeyOrderInfo,
 }
 
+/// A lane, in the metrics.
+pub struct LaneFigures {
+    /// Its tasks.
+    pub info: LaneInfo,
+    /// How late one was handed out at worst, in strides, if this node leads.
+    pub worst_lag: Option<f64>,
+}
+
 impl Service {
     /// A lane as this node knows it, looked at where nobody else has to wait: its keys may be many.
     pub async fn look_at_lane(&self, name: String, query: LaneQuery) -> Result<LaneDetails, Problem> {
@@ -96,9 +104,21 @@ impl Service {
         Ok(LanePage { items: items.collect(), next })
     }
 
-    /// How late a task of each lane was handed out at worst, in strides; nothing is known while this node does not lead.
-    pub fn worst_lags(&self) -> Vec<(String, f64)> {
-        self.dispatcher().look_at_lanes(|desk, _| desk.worst_lags()).unwrap_or_default()
+    /// What the metrics say of each lane.
+    pub fn lane_figures(&self) -> Vec<LaneFigures> {
+        let lanes: Vec<(LaneNumber, LaneInfo)> = self
+            .order()
+            .read(|machine| machine.lanes().all().map(|lane| (lane.row().number, info_of(lane))).collect());
+        let figures = lanes.into_iter().map(|(number, mut info)| {
+            // Nothing is known of it while this node does not lead.
+            let seen = self.dispatcher().look_at_lanes(|desk, _| {
+                (desk.out_len_of(number), desk.usage(number).map(|(_, worst_lag)| worst_lag))
+            });
+            let (reserved, worst_lag) = seen.unwrap_or_default();
+            info.reserved = reserved as u64;
+            LaneFigures { info, worst_lag }
+        });
+        figures.collect()
     }
 }
 

@@ -37,6 +37,9 @@ impl Service {
     pub async fn redrive(&self, lane: String, request: RedriveRequest) -> Result<RedriveResponse, Problem> {
         let number = self.lane_number(&lane)?;
         let RedriveRequest { reason, tasks: named, cursor } = request;
+        if reason.as_deref() == Some("") {
+            return Err(invalid("`reason` is how the reason begins; leave it out for all dead tasks".into()));
+        }
         if !named.is_empty() && reason.is_some() {
             return Err(invalid("name tasks, or a reason, and not both".into()));
         }

@@ -13,7 +13,7 @@ pub mod explain;
 mod lane_change;
 mod lane_dead;
 mod lane_keys;
-mod lane_look;
+pub mod lane_look;
 mod lane_redrive;
 pub(crate) mod lane_relevel;
 mod lane_task;

@@ -5,11 +5,12 @@ use crate::limits::{OVERVIEW_ROWS_DEFAULT, OVERVIEW_ROWS_MAX};
 use crate::roles::dispatcher::{ConsumerSeen, DispatcherStatus, Event, Overview, Totals};
 use windlass_api::overview::{
     ConsumerInfo, ConsumersInfo, FieldInfo, FieldOverview, LimitReachedInfo, LimitsInfo, OverviewInfo,
-    OverviewQuery, QueueChunks, StrategiesInfo, StrategyInfo, TotalsInfo, ValueInfo,
+    OverviewQuery, QueueChunks, QueueTasks, StrategiesInfo, StrategyInfo, TotalsInfo, ValueInfo,
 };
 use windlass_api::problem::{Problem, ProblemCode};
 use windlass_core::batch::submissions::problem_of_field;
 use windlass_core::batch::views::overview::{FieldSeen, LimitReached, LimitsReached, ValueSeen};
+use windlass_core::lanes::state::TaskCounts;
 
 impl Service {
     /// The queue in numbers.
@@ -24,15 +25,15 @@ impl Service {
         }
         let field = query.field.clone();
         let seen = self.ask(|reply| Event::Overview(field, limit, reply)).await?;
-        let running = self.order().read(|machine| machine.batch().running());
-        Ok(info_of(seen, running as u64, query.field))
+        let (running, tasks) =
+            self.order().read(|machine| (machine.batch().running(), machine.lanes().totals()));
+        Ok(info_of(seen, running as u64, tasks, query.field))
     }
 }
 
-fn info_of(seen: Overview, running: u64, field: Option<String>) -> OverviewInfo {
+fn info_of(seen: Overview, running: u64, tasks: TaskCounts, field: Option<String>) -> OverviewInfo {
     let Totals { submitted, submitted_chunks, ended, handed_out, completed, failed } = seen.totals;
-    let DispatcherStatus { ready, paused, out, tasks_out: _, delayed, consumers, waiting, views } =
-        seen.status;
+    let DispatcherStatus { ready, paused, out, tasks_out, delayed, consumers, waiting, views } = seen.status;
     let more = (consumers - seen.consumers.len()) as u64;
     let strategies = seen.strategies.into_iter().map(|(it, waiting)| StrategyInfo {
         strategy: it.strategy.to_string(),
@@ -51,6 +52,12 @@ fn info_of(seen: Overview, running: u64, field: Option<String>) -> OverviewInfo 
         since_ms: seen.since.as_ms(),
         submissions_running: running,
         chunks: QueueChunks { ready, reserved: out as u64, delayed: delayed as u64, paused },
+        tasks: QueueTasks {
+            waiting: tasks.waiting,
+            reserved: tasks_out as u64,
+            delayed: tasks.delayed,
+            dead: tasks.dead,
+        },
         totals: TotalsInfo { submitted, submitted_chunks, ended, handed_out, completed, failed },
         consumers: ConsumersInfo {
             connected: consumers as u64,

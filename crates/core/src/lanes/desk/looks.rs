@@ -83,11 +83,6 @@ impl Desk {
         self.lanes.get(&lane).map(|lane| (&lane.usage, lane.worst_lag))
     }
 
-    /// How late a task of each lane was handed out at worst, in strides of its key.
-    pub fn worst_lags(&self) -> Vec<(String, f64)> {
-        self.lanes.values().map(|lane| (lane.name.clone(), lane.worst_lag)).collect()
-    }
-
     /// The next turn of a tenant: where its next task stands in the rank.
     pub fn turn_of(&self, rank: RankName, tenant: &str) -> Option<Level> {
         let queue = self.queue(rank)?;
