@@ -310,6 +310,31 @@ async fn what_is_said_to_be_ahead_of_each_task_is_what_goes_first_also_of_keys_t
 }
 
 #[tokio::test]
+async fn what_is_ahead_of_a_user_is_counted_also_while_its_tenant_is_at_a_limit() {
+    let server = Here::start(|_| {}).await;
+    create(&server, "emails").await;
+    change(&server, "emails", json!({"limits": {"named": {"acme/": {"in_flight": 1}}}})).await;
+    add(&server, "emails", tasks_of("acme/v", 6)).await;
+    let of_user = add(&server, "emails", tasks_of("acme/u", 4)).await;
+    let mut held = reserve(&server, "Lane(emails)", 10).await;
+    assert_eq!(held.len(), 1, "the tenant is at its limit");
+    let last = explain(&server, "emails", &of_user[3]).await;
+    assert_eq!(last["blocked_by"][0]["kind"], "in_flight", "{last}");
+    let mut ahead = 0;
+    loop {
+        complete(&server, &held).await;
+        held = reserve(&server, "Lane(emails)", 10).await;
+        if held[0]["submission"] == json!(of_user[3]) {
+            break;
+        }
+        ahead += 1;
+    }
+    assert_eq!(last["ahead"], json!(ahead), "{last}");
+    assert_eq!(last["ahead_by_key"], json!([{"key": "acme/", "priority": 0, "waiting": ahead}]));
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn a_task_that_waits_for_a_lease_of_its_key_knows_when_that_is_over_at_the_latest() {
     let server = Here::start(|_| {}).await;
     create(&server, "emails").await;

@@ -121,12 +121,28 @@ pub struct LaneBlockInfo {
     /// The key or tenant whose limit it is; none for that of the lane.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// What kind of limit it is.
+    #[serde(default)]
+    pub kind: LaneBlockKind,
     /// What it is, as a sentence.
     pub why: String,
     /// When it is over, if that is a question of time (RFC 3339, UTC). If as many tasks are with consumers as may be, or more, when as many
     /// leases on them have ended as make room, if there are so many and none is extended: that is the latest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub free_at: Option<String>,
+}
+
+/// What has to happen for a limit to let something out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LaneBlockKind {
+    /// As many tasks are with consumers as may be: some have to come back.
+    #[default]
+    InFlight,
+    /// A rate is used up: time has to pass.
+    Rate,
+    /// Consumers of an earlier leader have to come back, or their time has to pass.
+    Held,
 }
 
 /// How much may be handed out at a time. Nothing said is no limit.

@@ -316,6 +316,13 @@ async fn a_consumer_that_ends_when_idle_waits_for_what_a_rate_holds_up_and_not_f
         let blocked = json!({"limits": {"named": {"blocked": {"in_flight": 0}}}});
         stage.client.change_lane(&lane, &serde_json::from_value(blocked).unwrap()).await.unwrap();
         let task = |key: &str| TaskRequest { key: key.into(), ..TaskRequest::default() };
+        // One of two is with somebody who may keep it for long, and the other one has to wait for that.
+        let one = json!({"limits": {"named": {"elsewhere": {"in_flight": 1}}}});
+        stage.client.change_lane(&lane, &serde_json::from_value(one).unwrap()).await.unwrap();
+        stage.client.add_tasks(&lane, ["elsewhere", "elsewhere"].map(task).into()).await.unwrap();
+        let strategy = Strategy::Lane { name: lane.clone() };
+        let reserve = ReserveRequest { max: 1, strategy, wait_ms: 0, lease_ms: 600_000 };
+        assert_eq!(stage.client.reserve(&reserve).await.unwrap().reservations.len(), 1);
         let tasks = ["a", "acme/u", "acme/u", "acme/u", "blocked"].map(task);
         stage.client.add_tasks(&lane, tasks.into()).await.unwrap();
         let consumer =
@@ -324,7 +331,7 @@ async fn a_consumer_that_ends_when_idle_waits_for_what_a_rate_holds_up_and_not_f
         let ended = consumer.run(|_| async { Ok(Output::Nothing) }, std::future::pending());
         let tally = tokio::time::timeout(Duration::from_secs(60), ended).await.expect("it ends").unwrap();
         assert_eq!(tally, Tally { completed: 4, ..Tally::default() }, "{limits}");
-        assert_eq!(stage.client.lane(&lane).await.unwrap().lane.waiting, 1, "what is blocked stays");
+        assert_eq!(stage.client.lane(&lane).await.unwrap().lane.waiting, 3, "what is blocked stays");
     }
 }
 

@@ -145,10 +145,10 @@ pub const DEAD_LOOKED_AT_ONCE: usize = 4_000;
 /// Dead tasks that are looked at for their reasons in all: a second or so, in which nobody else waits.
 pub const DEAD_LOOKED_AT_MAX: usize = 1_000_000;
 
-/// Different reasons that are counted at a time: ten megabytes, if each is as long as it may be. With more, most are forgotten,
+/// Different reasons that are counted at a time: ten megabytes, if each is as long as it may be. With more, the rarest are forgotten.
 pub const DEAD_GROUPS_COUNTED_MAX: usize = 10_000;
 
-/// but for so many of the most frequent ones: one that is not rare is among them.
+/// Reasons that are kept when there are too many, the most frequent ones: one that is not rare is among them.
 pub const DEAD_GROUPS_KEPT: usize = 1_000;
 
 /// Reasons that are shown: enough to see what is wrong.

@@ -256,7 +256,7 @@ fn problem_of(task: &TaskRequest) -> Option<String> {
 }
 
 fn task_of(line: &[u8]) -> Result<TaskRequest, String> {
-    // Some programs begin a file with a mark that says that it is UTF-8.
+    // Some programs begin a file with a mark that says that it is UTF-8; files that were put together have it in their middle.
     let line = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line);
     // A list of values without names would be read as the fields in their order, whatever the writer meant.
     if line.trim_ascii_start().first() != Some(&b'{') {

@@ -8,7 +8,7 @@ use crate::error::ClientError;
 use std::future::pending;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
-use windlass_api::lanes::{LaneBlockInfo, LaneDetails, LaneQuery};
+use windlass_api::lanes::{LaneBlockInfo, LaneBlockKind, LaneDetails, LaneQuery};
 use windlass_core::lanes::levels::is_tenant;
 
 /// Between two looks at tasks that nothing seems to hold up: they are with us by then, or not for us.
@@ -72,7 +72,11 @@ async fn waits_for_time(client: &Client, lane: &str) -> Result<bool, ClientError
     Ok(false)
 }
 
-/// Whether something is in the way, and all of it goes away by itself.
+/// Whether something is in the way, and all of it goes away as time passes, whatever others do.
 fn ends_by_itself(blocks: &[LaneBlockInfo]) -> bool {
-    !blocks.is_empty() && blocks.iter().all(|block| block.free_at.is_some())
+    let is_of_time = |block: &LaneBlockInfo| match block.kind {
+        LaneBlockKind::Rate | LaneBlockKind::Held => true,
+        LaneBlockKind::InFlight => false,
+    };
+    !blocks.is_empty() && blocks.iter().all(is_of_time)
 }

@@ -22,7 +22,10 @@ pub(crate) async fn run(service: Service, mut notes: mpsc::UnboundedReceiver<Ros
     let mut some = Vec::new();
     while notes.recv_many(&mut some, ROSTER_SESSIONS_PER_COMMAND_MAX).await > 0 {
         for batch in batches(some.drain(..)) {
-            run_once(&service, batch).await;
+            // Who waits for a later batch waits for this one, too.
+            if !run_once(&service, batch).await {
+                break;
+            }
         }
     }
 }
@@ -60,17 +63,18 @@ fn batches(notes: impl Iterator<Item = RosterNote>) -> Vec<Batch> {
     batches
 }
 
-/// Whoever waits for something that is not in the log in the end learns it by the loss of their sender.
-async fn run_once(service: &Service, Batch { epoch, joined, left, waiting }: Batch) {
+/// Whether it is in the log. Whoever waits for something that is not in the end learns it by the loss of their sender.
+async fn run_once(service: &Service, Batch { epoch, joined, left, waiting }: Batch) -> bool {
     let numbers = |sessions: &[SessionId]| sessions.iter().map(|it| it.0).collect::<Vec<u64>>();
     let enlist = Enlist { joined: numbers(&joined), left: numbers(&left), ..Enlist::default() };
     if enlist != Enlist::default() && !note_in_log(service, enlist).await {
-        return;
+        return false;
     }
     if !joined.is_empty() {
         service.dispatcher().send(Event::Enlisted(epoch, joined));
     }
     waiting.into_iter().for_each(|reached| _ = reached.send(()));
+    true
 }
 
 /// Whether it is in the log; if not, this node does not lead any more. Sessions stay on the roster then: after the change of leader

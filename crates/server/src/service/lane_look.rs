@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use windlass_api::json::time_text;
 use windlass_api::lanes::{
-    KeyOrderInfo, LaneBlockInfo, LaneDetails, LaneInfo, LaneLimitsInfo, LaneListQuery, LanePage,
-    LanePriorityInfo, LaneQuery, LimitInfo,
+    KeyOrderInfo, LaneBlockInfo, LaneBlockKind, LaneDetails, LaneInfo, LaneLimitsInfo, LaneListQuery,
+    LanePage, LanePriorityInfo, LaneQuery, LimitInfo,
 };
 use windlass_api::problem::{Problem, ProblemCode};
 use windlass_core::batch::reserver::Reserver;
@@ -234,8 +234,13 @@ pub(super) fn blocks_of(
     let info = |(name, block): (Option<String>, Block)| {
         let room_at = ends.get(&name.as_deref().map(Arc::from)).copied();
         let of = name.as_ref().map_or_else(|| "the lane".into(), |name| format!("{name:?}"));
+        let kind = match block {
+            Block::InFlight { .. } => LaneBlockKind::InFlight,
+            Block::Rate { .. } => LaneBlockKind::Rate,
+            Block::Held => LaneBlockKind::Held,
+        };
         let (why, free_at) = block_said(&of, block, room_at, held_until);
-        LaneBlockInfo { name, why, free_at: free_at.map(time_text) }
+        LaneBlockInfo { name, kind, why, free_at: free_at.map(time_text) }
     };
     blocks.into_iter().map(|of_key| of_key.into_iter().map(info).collect()).collect()
 }

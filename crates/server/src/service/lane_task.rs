@@ -263,7 +263,7 @@ impl Service {
         level: Level,
     ) -> BTreeMap<Arc<str>, u64> {
         let that_go = self.dispatcher().look_at_lanes(|desk, now| {
-            let others = tallies.into_iter().filter(|(key, _)| !desk.is_blocked(rank.lane, key, now));
+            let others = tallies.into_iter().filter(|(key, _)| !desk.is_at_limit(rank.lane, key, now));
             let count = |(key, tally): (Arc<str>, Tally)| {
                 let turn = desk.turn_of_key(rank, &key);
                 let turns = turn.map(|turn| turns_before(level, turn, tally.stride()));
@@ -313,7 +313,7 @@ impl Service {
             self.dispatcher().look_at_lanes(|desk, now| {
                 for (tenant, waiting, stride) in waiting {
                     let turn = desk.turn_of(name, &tenant);
-                    let Some(turn) = turn.filter(|_| !desk.is_blocked(name.lane, &tenant, now)) else {
+                    let Some(turn) = turn.filter(|_| !desk.is_at_limit(name.lane, &tenant, now)) else {
                         continue;
                     };
                     let before = turns_before(level, turn, stride.into()).min(waiting.into());

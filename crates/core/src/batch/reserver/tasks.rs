@@ -40,8 +40,8 @@ impl Reserver {
         out.filter_map(|task| Some(self.out.get(&name_of_task(task))?.holder))
     }
 
-    /// When so many leases are over on tasks of keys, tenants, or the whole lane, if that many are among the first leases of all. One walk
-    /// along the leases, for all of them.
+    /// When so many leases are over on tasks of keys, tenants, or the whole lane, if that many are among the first leases of all: tasks
+    /// that are with sessions have none. One walk along the leases, for all of them.
     pub fn lease_ends(&self, lane: LaneNumber, so_many: &BTreeMap<Metered, u32>) -> BTreeMap<Metered, At> {
         let (mut left, mut ends) = (so_many.clone(), BTreeMap::new());
         left.retain(|_, count| *count > 0);

@@ -70,12 +70,11 @@ impl Desk {
         blocks
     }
 
-    /// Whether a limit is in the way of a key, apart from that of the lane.
-    pub fn is_blocked(&self, lane: LaneNumber, key: &str, now: At) -> bool {
-        let meters = self.lanes.get(&lane).map(|lane| &lane.meters).filter(|meters| !meters.is_off());
-        let names = [tenant_of(key), Some(key)];
-        meters
-            .is_some_and(|meters| names.into_iter().flatten().any(|it| meters.block(Some(it), now).is_some()))
+    /// Whether the limit of a key or tenant itself is in its way: not that of the lane, and of a user not that of its tenant, which
+    /// hold up all others as well.
+    pub fn is_at_limit(&self, lane: LaneNumber, name: &str, now: At) -> bool {
+        let meters = self.lanes.get(&lane).map(|lane| &lane.meters);
+        meters.is_some_and(|meters| !meters.is_off() && meters.block(Some(name), now).is_some())
     }
 
     /// The shares that keys had of what a lane handed out, and how late a task was at worst.

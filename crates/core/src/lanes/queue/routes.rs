@@ -120,7 +120,9 @@ impl Queue {
                 }
             }
         });
-        self.bring_forward(to);
+        if from != to.level {
+            self.bring_forward(to);
+        }
     }
 
     /// Takes a task back that nobody works on any more.
