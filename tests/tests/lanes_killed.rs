@@ -55,6 +55,14 @@ struct Acknowledged {
     paused: AtomicU64,
 }
 
+impl Acknowledged {
+    /// What failed, was re-asserted, driven again and given new levels, and how often the lane was paused.
+    fn counts(&self) -> [u64; 5] {
+        let Acknowledged { failed, reasserted, redriven, releveled, paused, .. } = self;
+        [failed, reasserted, redriven, releveled, paused].map(|count| count.load(Ordering::Relaxed))
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_acknowledged_task_is_lost_or_done_again_however_often_the_server_is_killed() {
     let kills = setting("WINDLASS_KILLS", 2 * KILLS_OF_A_LANE);
@@ -94,6 +102,13 @@ async fn story(seed: u64, kills: u64) {
     if let Some(limiter) = limiter {
         limiter.await.unwrap();
     }
+    // What chance has left out so far comes while nobody is killed any more.
+    let everything = async {
+        while acknowledged.counts().contains(&0) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    _ = tokio::time::timeout(Duration::from_secs(30), everything).await;
     acknowledged.is_over.store(true, Ordering::Relaxed);
     producer.await.unwrap();
     operator.await.unwrap();
@@ -102,9 +117,7 @@ async fn story(seed: u64, kills: u64) {
         consumer.abort();
         assert!(consumer.await.is_err_and(|end| end.is_cancelled()), "a consumer has found nothing wrong");
     }
-    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    let Acknowledged { failed, reasserted, redriven, releveled, paused, .. } = &*acknowledged;
-    let counts = [failed, reasserted, redriven, releveled, paused].map(count);
+    let counts = acknowledged.counts();
     println!(
         "{} tasks, {kills} kills; failed, re-asserted, driven again, given new levels, pauses: {counts:?}",
         acknowledged.added.lock().unwrap().len(),
